@@ -1,0 +1,33 @@
+"""What can go wrong on the user's side, and the checks that find it before long work starts."""
+
+import math
+from typing import Any
+
+
+class InvalidInput(ValueError):
+    """An argument that cannot be used; the message names it, its value and the remedy."""
+
+
+class Divergence(RuntimeError):
+    """The teacher or the student left the finite numbers; the message says where and what to change."""
+
+
+class RunError(RuntimeError):
+    """A run's folder that cannot be used as asked."""
+
+
+def require_positive(name: str, value: Any) -> None:
+    """Refuse a number that is not finite and above zero.
+
+    >>> require_positive("step_size", 0.0)
+    Traceback (most recent call last):
+    darkbayes.errors.InvalidInput: step_size must be a positive number, not 0.0
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{name} must be a positive number, not {value!r}")
+
+
+def require_count(name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")

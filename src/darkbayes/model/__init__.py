@@ -1,0 +1,45 @@
+"""What is believed before data: networks, likelihoods, priors, and the posterior they make."""
+
+from darkbayes.model.adapters import from_equinox, from_linen, from_nnx
+from darkbayes.model.distributions import (
+    Categorical,
+    Distribution,
+    Normal,
+    NormalMixture,
+    categorical_entropy,
+    kl_categorical,
+    kl_normal,
+    normal_log_prob,
+)
+from darkbayes.model.likelihoods import Gaussian, GaussianInputNoise, GaussianSampledNoise, Likelihood, Softmax
+from darkbayes.model.networks import cnn, mlp
+from darkbayes.model.posterior import Draw, Posterior, check_width
+from darkbayes.model.priors import GaussianPrior, Prior, ScaledGaussianPrior, ScaleMixturePrior
+
+__all__ = [
+    "Categorical",
+    "Distribution",
+    "Draw",
+    "Gaussian",
+    "GaussianInputNoise",
+    "GaussianPrior",
+    "GaussianSampledNoise",
+    "Likelihood",
+    "Normal",
+    "NormalMixture",
+    "Posterior",
+    "Prior",
+    "ScaleMixturePrior",
+    "ScaledGaussianPrior",
+    "Softmax",
+    "categorical_entropy",
+    "check_width",
+    "cnn",
+    "from_equinox",
+    "from_linen",
+    "from_nnx",
+    "kl_categorical",
+    "kl_normal",
+    "mlp",
+    "normal_log_prob",
+]

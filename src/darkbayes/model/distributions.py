@@ -1,0 +1,111 @@
+"""Distributions of a target: `Categorical` and `Normal`, which one network's outputs stand for, and mixtures."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.types import Array
+
+LOG_2PI = 1.8378770664093453
+
+
+class Categorical(eqx.Module):
+    """A distribution over classes, ``log_probs`` of shape ``[..., classes]``."""
+
+    log_probs: Array
+
+    @property
+    def probs(self) -> Array:
+        return jnp.exp(self.log_probs)
+
+    @property
+    def entropy(self) -> Array:
+        return categorical_entropy(self.probs)
+
+    def log_prob(self, y: Array) -> Array:
+        # A one-hot product instead of indexing: its gradient is dense, which XLA fuses; that of indexing is a scatter.
+        hot = jax.nn.one_hot(y, self.log_probs.shape[-1], dtype=self.log_probs.dtype)
+        return jnp.sum(hot * self.log_probs, axis=-1)
+
+    def statistics(self) -> dict[str, Array]:
+        """What to average over draws to know the predictive distribution and its aleatoric part."""
+        return {"probs": self.probs, "entropy": self.entropy}
+
+
+class Normal(eqx.Module):
+    """Independent Gaussians, one per output, ``mean`` and ``variance`` of shape ``[..., outputs]``."""
+
+    mean: Array
+    variance: Array
+
+    def log_prob(self, y: Array) -> Array:
+        """The log density of all outputs together, ``[...]``."""
+        return jnp.sum(normal_log_prob(y, self.mean, self.variance), axis=-1)
+
+    def statistics(self) -> dict[str, Array]:
+        """What to average over draws to know the first two predictive moments and their aleatoric part."""
+        return {"mean": self.mean, "variance": self.variance}
+
+
+class NormalMixture(eqx.Module):
+    """A mixture of Gaussians for each output, all of shape ``[components, batch, outputs]``."""
+
+    log_weights: Array
+    mean: Array
+    variance: Array
+
+    def log_prob(self, y: Array) -> Array:
+        """The log density of ``y``, ``[batch]``: outputs are scored one by one and added."""
+        parts = self.log_weights + normal_log_prob(y, self.mean, self.variance)
+        return jnp.sum(jax.nn.logsumexp(parts, axis=0), axis=-1)
+
+    def moments(self) -> Normal:
+        """The Gaussian of the same mean and variance, ``[batch, outputs]``."""
+        weights = jnp.exp(self.log_weights)
+        mean = jnp.sum(weights * self.mean, axis=0)
+        return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean) ** 2), axis=0))
+
+
+Distribution = Any
+"""`Categorical` or `Normal`: what a likelihood makes of a network's outputs."""
+
+
+def normal_log_prob(y: Array, mean: Array, variance: Array) -> Array:
+    """The log density of a Gaussian, element by element.
+
+    >>> round(float(normal_log_prob(0.0, 0.0, 1.0)), 4)
+    -0.9189
+    """
+    return -0.5 * (LOG_2PI + jnp.log(variance) + (y - mean) ** 2 / variance)
+
+
+def categorical_entropy(probs: Array) -> Array:
+    """The entropy in nats along the last axis, with 0 log 0 = 0.
+
+    >>> round(float(categorical_entropy(jnp.array([0.5, 0.5]))), 4)
+    0.6931
+    """
+    return jnp.sum(jax.scipy.special.entr(probs), axis=-1)
+
+
+def kl_categorical(p: Array, q: Array, floor: float = 0.0) -> Array:
+    """KL(p || q) along the last axis, of probabilities clipped from below at `floor`.
+
+    >>> float(kl_categorical(jnp.array([0.5, 0.5]), jnp.array([0.5, 0.5])))
+    0.0
+    """
+    p, q = jnp.maximum(p, floor), jnp.maximum(q, floor)
+    return jnp.sum(jax.scipy.special.rel_entr(p, q), axis=-1)
+
+
+def kl_normal(p: Normal, q: Normal) -> Array:
+    """KL(p || q) of Gaussians, summed over their outputs.
+
+    >>> one = jnp.ones(1)
+    >>> float(kl_normal(Normal(0 * one, one), Normal(one, one)))
+    0.5
+    """
+    ratio = p.variance / q.variance
+    return 0.5 * jnp.sum(ratio - 1.0 - jnp.log(ratio) + (p.mean - q.mean) ** 2 / q.variance, axis=-1)

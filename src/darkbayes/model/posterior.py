@@ -1,0 +1,86 @@
+"""The one object that every method gets: network, likelihood, prior and the number of examples.
+
+The log density of a draw theta, estimated on a batch of M of the N examples, is
+
+    log p(theta) + N/M sum_i log p(y_i | x_i, theta).
+
+Nothing else in the package multiplies by N/M.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.errors import InvalidInput, require_count
+from darkbayes.model.distributions import Distribution
+from darkbayes.model.likelihoods import Likelihood
+from darkbayes.model.priors import Prior
+from darkbayes.types import Array, Data, Key, Network, PyTree
+
+
+class Draw(NamedTuple):
+    """One point of the posterior: the network's weights and the likelihood's own parameters."""
+
+    network: PyTree
+    likelihood: PyTree
+
+
+class Posterior(eqx.Module):
+    """What is believed of a network's weights after seeing `num_data` examples.
+
+    >>> from darkbayes import GaussianPrior, Softmax, mlp, toy2d
+    >>> posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    >>> data = toy2d(jax.random.key(0))
+    >>> draw = posterior.init(jax.random.key(1), data.x)
+    >>> posterior.log_density(draw, data).shape
+    ()
+    """
+
+    network: Network
+    likelihood: Likelihood
+    prior: Prior
+    num_data: int
+
+    def __check_init__(self) -> None:
+        require_count("num_data", self.num_data)
+
+    def init(self, key: Key, x: Array) -> Draw:
+        """A starting point for inputs like `x`."""
+        return Draw(self.network.init(key, x), self.likelihood.init())
+
+    def distribution(self, draw: Draw, x: Array) -> Distribution:
+        """What one draw predicts at `x`."""
+        return self.likelihood.distribution(draw.likelihood, self.network.apply(draw.network, x))
+
+    def log_prior(self, draw: Draw) -> Array:
+        return self.prior.log_prob(draw.network) + self.likelihood.log_prior(draw.likelihood)
+
+    def log_likelihood(self, draw: Draw, batch: Data) -> Array:
+        """The log likelihood of each example, ``[batch]``."""
+        return self.distribution(draw, batch.x).log_prob(batch.y)
+
+    def log_density(self, draw: Draw, batch: Data) -> Array:
+        """The log posterior up to a constant, estimated without bias from the batch."""
+        return self.log_prior(draw) + self.num_data * jnp.mean(self.log_likelihood(draw, batch))
+
+    def check(self, data: Data) -> None:
+        """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""
+        self.likelihood.check_targets(data.y)
+        if len(data.x) != self.num_data:
+            raise InvalidInput(
+                f"the posterior was made for num_data={self.num_data} examples but gets {len(data.x)}: "
+                f"set num_data={len(data.x)}"
+            )
+        check_width("network", self.network, self.likelihood.width, type(self.likelihood).__name__, data.x)
+
+
+def check_width(name: str, network: Network, width: int, wanted_by: str, x: Array) -> None:
+    """Refuse a network whose outputs are not ``[batch, width]``, without running it."""
+    shape = jax.eval_shape(lambda key, x: network.apply(network.init(key, x), x), jax.random.key(0), x[:1]).shape
+    if shape != (1, width):
+        raise InvalidInput(
+            f"{name} returns shape {shape} for one row, but {wanted_by} needs (1, {width}): "
+            f"give its last layer {width} outputs"
+        )

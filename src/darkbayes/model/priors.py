@@ -1,0 +1,77 @@
+"""What is believed of the weights before data: ``log_prob(params)`` over any pytree of arrays."""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.model.distributions import normal_log_prob
+from darkbayes.types import Array, PyTree
+
+
+class Prior(Protocol):
+    """A density over a pytree of weights."""
+
+    def log_prob(self, params: PyTree) -> Array: ...
+
+
+def _total(terms: list[Array]) -> Array:
+    return jnp.sum(jnp.stack([jnp.sum(term) for term in terms]))
+
+
+class GaussianPrior(eqx.Module):
+    """The paper's spherical Gaussian: every weight is N(0, 1/precision)."""
+
+    precision: float = 1.0
+
+    def __check_init__(self) -> None:
+        require_positive("precision", self.precision)
+
+    def log_prob(self, params: PyTree) -> Array:
+        return _total([normal_log_prob(leaf, 0.0, 1.0 / self.precision) for leaf in jax.tree.leaves(params)])
+
+
+class ScaledGaussianPrior(eqx.Module):
+    """A Gaussian scaled per layer: weights have precision ``precision * fan_in``, biases ``precision``.
+
+    It keeps the prior's functions of one size whatever the width. The fan-in of an array with two or more axes is
+    its size divided by that of `output_axis`: 0 for Equinox and PyTorch, -1 for Flax.
+    """
+
+    precision: float = 1.0
+    output_axis: int = 0
+
+    def __check_init__(self) -> None:
+        require_positive("precision", self.precision)
+
+    def log_prob(self, params: PyTree) -> Array:
+        def of_leaf(leaf: Array) -> Array:
+            fan_in = leaf.size // leaf.shape[self.output_axis] if leaf.ndim >= 2 else 1
+            return normal_log_prob(leaf, 0.0, 1.0 / (self.precision * fan_in))
+
+        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
+
+
+class ScaleMixturePrior(eqx.Module):
+    """Blundell et al.'s mixture of two zero-mean Gaussians, a wide one with probability `weight` and a narrow one."""
+
+    weight: float = 0.5
+    wide: float = 1.0
+    narrow: float = 0.0025
+
+    def __check_init__(self) -> None:
+        require_positive("wide", self.wide)
+        require_positive("narrow", self.narrow)
+        if not 0.0 < self.weight < 1.0:
+            raise InvalidInput(f"weight must lie between 0 and 1, not {self.weight!r}")
+
+    def log_prob(self, params: PyTree) -> Array:
+        def of_leaf(leaf: Array) -> Array:
+            return jnp.logaddexp(
+                jnp.log(self.weight) + normal_log_prob(leaf, 0.0, self.wide**2),
+                jnp.log1p(-self.weight) + normal_log_prob(leaf, 0.0, self.narrow**2),
+            )
+
+        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])

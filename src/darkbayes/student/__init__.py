@@ -1,0 +1,25 @@
+"""How the posterior is distilled into one network."""
+
+from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
+from darkbayes.student.loop import Distillation, DistillationState, Settings, Snapshot, distillation
+from darkbayes.student.network import Student
+from darkbayes.student.queries import Context, Queries, jitter, mix, training_inputs, uniform_box
+
+__all__ = [
+    "Context",
+    "Distillation",
+    "DistillationState",
+    "Family",
+    "GaussianStudent",
+    "MixtureStudent",
+    "Queries",
+    "Settings",
+    "Snapshot",
+    "SoftmaxStudent",
+    "Student",
+    "distillation",
+    "jitter",
+    "mix",
+    "training_inputs",
+    "uniform_box",
+]

@@ -1,0 +1,243 @@
+"""Algorithm 1 of the paper as one compiled loop: sample, ask, distil.
+
+After the burn-in, a *round* is `chain.thin` steps of every chain. Within it the student takes its turn after every
+`update_every` steps; its targets are the predictions of all draws at hand, the present one of each chain and some picked
+from each chain's reservoir, averaged. At the end of a round the present draws are offered to the reservoirs and
+their predictions at the monitored inputs enter a running average. Nothing grows with the number of draws.
+
+A state depends on the key and the number of steps alone, not on how the steps were cut into chunks, so that a run that was
+killed and resumed ends in the same bits.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.data import as_inputs
+from darkbayes.student.network import Student
+from darkbayes.student.queries import Context, Queries
+from darkbayes.teacher import (
+    Average,
+    Chains,
+    Reservoir,
+    average_add,
+    average_init,
+    burn,
+    in_chunks,
+    raise_on_failure,
+    reservoir_add,
+    reservoir_init,
+    reservoir_pick,
+    start_chains,
+    step_chains,
+)
+from darkbayes.types import Array, Chain, Key, PyTree
+
+
+class Settings(NamedTuple):
+    """How a distillation is run; the defaults with one chain are Algorithm 1 to the letter."""
+
+    num_chains: int = 1
+    query_batch: int = 100
+    update_every: int = 1
+    """Steps of each chain before the student takes its turn."""
+    updates: int = 1
+    """Updates that the student makes in its turn."""
+    reservoir: int = 0
+    """Past draws to keep per chain; 0 for none."""
+    reservoir_picks: int = 1
+    """Kept draws per chain that enter each target."""
+
+
+class DistillationState(NamedTuple):
+    """All that a distillation carries from round to round."""
+
+    update_key: Key
+    keep_key: Key
+    teacher: Chains
+    reservoir: Reservoir | None
+    average: Average
+    params: PyTree
+    """The student's weights."""
+    optimiser: PyTree
+    updates: Array
+    """How many updates the student has made."""
+    failed_update: Array
+    """The first update whose loss was not finite; -1 as long as all is well."""
+
+
+class Snapshot(NamedTuple):
+    """Where a distillation stands between two chunks."""
+
+    state: DistillationState
+    step: int
+    """Steps that each chain has taken."""
+    loss: float | None
+    """The student's mean loss over the last chunk; None during burn-in."""
+    divergence: float | None
+    """KL(teacher so far || student), mean over the monitored inputs."""
+
+
+class Distillation(eqx.Module):
+    """A teacher, a student and where they meet; `distillation` makes and checks one."""
+
+    chain: Chain
+    student: Student
+    queries: Queries
+    settings: Settings
+    monitor: Array
+
+    @eqx.filter_jit
+    def init(self, key: Key) -> DistillationState:
+        """Chains and student at their starting points."""
+        teacher_key, student_key, update_key, keep_key = jax.random.split(key, 4)
+        teacher = start_chains(self.chain, teacher_key, self.settings.num_chains)
+        reservoir = None
+        if self.settings.reservoir:
+            reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
+        params = self.student.init(student_key, self.monitor)
+        zero = jnp.zeros((), jnp.int32)
+        return DistillationState(
+            update_key=update_key,
+            keep_key=keep_key,
+            teacher=teacher,
+            reservoir=reservoir,
+            average=average_init(self._predictions(teacher.draws, self.monitor)),
+            params=params,
+            optimiser=self.student.optimiser.init(params),
+            updates=zero,
+            failed_update=zero - 1,
+        )
+
+    @eqx.filter_jit(donate="all-except-first")
+    def burn(self, state: DistillationState, steps: Array) -> DistillationState:
+        """Advance the chains alone."""
+        return state._replace(teacher=burn(self.chain, state.teacher, steps))
+
+    @eqx.filter_jit(donate="all-except-first")
+    def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
+        """Run whole rounds; returns the state and the student's mean loss over them."""
+
+        def one(number: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
+            state, mean = carry
+            state, losses = jax.lax.scan(
+                lambda state, _: self._turn(state), state, length=self.chain.thin // self.settings.update_every
+            )
+            return self._keep(state), mean + (jnp.mean(losses) - mean) / (number + 1)
+
+        return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(())))
+
+    def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
+        """`update_every` steps of the chains, then the student's updates."""
+        if self.settings.update_every == 1:
+            teacher = step_chains(self.chain, state.teacher)
+        else:
+            teacher, _ = jax.lax.scan(
+                lambda chains, _: (step_chains(self.chain, chains), None),
+                state.teacher,
+                length=self.settings.update_every,
+            )
+        state = state._replace(teacher=teacher)
+        if self.settings.updates == 1:
+            return self._update(state)
+        state, losses = jax.lax.scan(lambda state, _: self._update(state), state, length=self.settings.updates)
+        return state, jnp.mean(losses)
+
+    def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
+        """One update of the student."""
+        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, state.updates), 3)
+        inputs = self.chain.inputs
+        rows = jax.random.randint(rows_key, (self.settings.query_batch,), 0, len(inputs))
+        draws = self._draws_at_hand(state, pick_key)
+        queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws))
+        targets = self._predictions(draws, queries)
+        params, optimiser, loss = self.student.update(state.params, state.optimiser, queries, targets)
+        failed = jnp.where((state.failed_update < 0) & ~jnp.isfinite(loss), state.updates, state.failed_update)
+        state = state._replace(params=params, optimiser=optimiser, updates=state.updates + 1, failed_update=failed)
+        return state, loss
+
+    def _draws_at_hand(self, state: DistillationState, key: Key) -> PyTree:
+        """The present draw of each chain, and some from its reservoir, along one axis."""
+        if state.reservoir is None:
+            return state.teacher.draws
+        keys = jax.random.split(key, self.settings.num_chains)
+        picked = jax.vmap(lambda key, kept: reservoir_pick(key, kept, self.settings.reservoir_picks))(keys, state.reservoir)
+        return jax.tree.map(
+            lambda now, past: jnp.concatenate([now, past.reshape(-1, *now.shape[1:])]), state.teacher.draws, picked
+        )
+
+    def _keep(self, state: DistillationState) -> DistillationState:
+        """Offer the present draws to the reservoirs and to the running average."""
+        reservoir = state.reservoir
+        if reservoir is not None:
+            keys = jax.random.split(jax.random.fold_in(state.keep_key, state.teacher.step), self.settings.num_chains)
+            reservoir = jax.vmap(reservoir_add)(keys, reservoir, state.teacher.draws)
+        average = average_add(state.average, self._predictions(state.teacher.draws, self.monitor))
+        return state._replace(reservoir=reservoir, average=average)
+
+    def _predictions(self, draws: PyTree, x: Array) -> Any:
+        return jax.vmap(self.chain.posterior.distribution, in_axes=(0, None))(draws, x)
+
+    @eqx.filter_jit
+    def divergence(self, state: DistillationState) -> Array:
+        """KL(teacher so far || student), mean over the monitored inputs."""
+        outputs = self.student.network.apply(state.params, self.monitor)
+        return jnp.mean(self.student.family.divergence(state.average, outputs))
+
+    def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
+        """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
+
+        What is left over when the steps after burn-in are no multiple of `chain.thin` is not run.
+        """
+        done = int(state.teacher.step)
+        if steps <= self.chain.burn_in:
+            raise InvalidInput(f"steps={steps} must exceed the chain's burn_in={self.chain.burn_in}")
+        for state, _ in in_chunks(lambda now, n: self.burn(now, n), state, self.chain.burn_in - done):
+            raise_on_failure(self.chain, state.teacher)
+            yield Snapshot(state, int(state.teacher.step), None, None)
+        rounds = (steps - int(state.teacher.step)) // self.chain.thin
+        carry = (state, jnp.zeros(()))
+        for carry, _ in in_chunks(lambda now, n: self.advance(now[0], n), carry, rounds):
+            state, loss = carry
+            raise_on_failure(self.chain, state.teacher)
+            _raise_on_student_failure(state)
+            yield Snapshot(state, int(state.teacher.step), float(loss), float(self.divergence(state)))
+
+
+def distillation(
+    chain: Chain, student: Student, queries: Queries, settings: Settings | None = None, monitor: Any = None
+) -> Distillation:
+    """Check the parts against each other and put them together.
+
+    Args:
+        chain: the teacher.
+        student: the student.
+        queries: where the student asks.
+        settings: how to run it.
+        monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
+            some of the training inputs by default.
+    """
+    settings = settings or Settings()
+    for name in ("num_chains", "query_batch", "update_every", "updates", "reservoir_picks"):
+        require_count(name, getattr(settings, name))
+    require_count("reservoir", settings.reservoir, least=0)
+    if chain.thin % settings.update_every:
+        raise InvalidInput(
+            f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "
+            "so that the student's turns fit between two kept draws"
+        )
+    inputs = chain.inputs[:256] if monitor is None else as_inputs(monitor)
+    student.check(inputs)
+    return Distillation(chain, student, queries, settings, inputs)
+
+
+def _raise_on_student_failure(state: DistillationState) -> None:
+    if int(state.failed_update) >= 0:
+        raise Divergence(
+            f"the student diverged: the loss of its update {int(state.failed_update)} was not finite; "
+            "lower its learning rate (try a tenth) or clip its gradients"
+        )

@@ -1,0 +1,58 @@
+"""The student: a network, how its outputs are read, and how it learns."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from darkbayes.errors import InvalidInput
+from darkbayes.model import Categorical, Distribution, Normal, NormalMixture, check_width
+from darkbayes.student.families import Family
+from darkbayes.types import Array, Key, Network, PyTree
+
+
+class Student(eqx.Module):
+    """One ordinary network that learns what the draws predict together.
+
+    >>> from darkbayes import SoftmaxStudent, mlp
+    >>> student = Student(mlp([10, 10], 2), SoftmaxStudent(2), optax.adam(1e-3))
+    >>> params = student.init(jax.random.key(0), jnp.zeros((1, 2)))
+    >>> distribution, _ = student.predict(params, jnp.zeros((5, 2)))
+    >>> distribution.probs.shape
+    (5, 2)
+    """
+
+    network: Network
+    family: Family
+    optimiser: optax.GradientTransformation
+    prior_precision: float = 0.0
+    """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
+
+    def __check_init__(self) -> None:
+        if not self.prior_precision >= 0.0:
+            raise InvalidInput(f"prior_precision must be at least 0, not {self.prior_precision!r}")
+
+    def check(self, x: Array) -> None:
+        """Refuse a network whose outputs the family cannot read."""
+        check_width("the student's network", self.network, self.family.width, type(self.family).__name__, x)
+
+    def init(self, key: Key, x: Array) -> PyTree:
+        return self.network.init(key, x)
+
+    def loss(self, params: PyTree, x: Array, targets: Distribution) -> tuple[Array, Array]:
+        """The penalised loss, whose gradient Algorithm 1 follows, and the loss alone."""
+        loss = jnp.mean(self.family.loss(self.network.apply(params, x), targets))
+        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)] if self.prior_precision else []
+        return loss + 0.5 * self.prior_precision * sum(squares, start=jnp.zeros(())), loss
+
+    def update(self, params: PyTree, state: PyTree, x: Array, targets: Distribution) -> tuple[PyTree, PyTree, Array]:
+        """One step of the optimiser; returns the new weights, the optimiser's state and the loss."""
+        grads, loss = jax.grad(self.loss, has_aux=True)(params, x, targets)
+        updates, state = self.optimiser.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    def predict(self, params: PyTree, x: Any) -> tuple[Categorical | Normal | NormalMixture, Array | None]:
+        """The predictive distribution at `x` and its aleatoric part (None where it was not distilled)."""
+        return self.family.predict(self.network.apply(params, x))

@@ -1,0 +1,77 @@
+"""Optax transformations as Markov chains over minibatches."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import optax
+
+from darkbayes.data import as_data, check_batch_size, minibatch
+from darkbayes.errors import require_count
+from darkbayes.model import Draw, Posterior
+from darkbayes.types import Array, Data, Info, Key, PyTree
+
+
+class MinibatchState(NamedTuple):
+    params: Draw
+    transformation: PyTree
+
+
+class MinibatchChain(eqx.Module):
+    """A chain whose steps follow an optax transformation of minibatch gradients; `minibatch_chain` makes one."""
+
+    posterior: Posterior
+    transformation: optax.GradientTransformationExtraArgs
+    data: Data
+    batch_size: int | None
+    burn_in: int
+    thin: int
+
+    @property
+    def inputs(self) -> Array:
+        return self.data.x
+
+    def init(self, key: Key) -> MinibatchState:
+        params = self.posterior.init(key, self.data.x)
+        return MinibatchState(params, self.transformation.init(params))
+
+    def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:
+        batch_key, noise_key = jax.random.split(key)
+        batch = minibatch(batch_key, self.data, self.batch_size)
+
+        def energy(params: Draw) -> Array:
+            return -self.posterior.log_density(params, batch)
+
+        value, grads = jax.value_and_grad(energy)(state.params)
+        updates, transformation = self.transformation.update(grads, state.transformation, state.params, key=noise_key)
+        params = optax.apply_updates(state.params, updates)
+        return MinibatchState(params, transformation), Info(-value)  # pyright: ignore[reportArgumentType]
+
+
+def minibatch_chain(
+    posterior: Posterior,
+    transformation: optax.GradientTransformation,
+    x: Any,
+    y: Any,
+    *,
+    batch_size: int | None,
+    burn_in: int = 0,
+    thin: int = 1,
+) -> MinibatchChain:
+    """A chain from a sampler such as `sgld`, or from any optax optimiser (a plug-in teacher).
+
+    Args:
+        posterior: what to explore.
+        transformation: a sampler or optimiser. It gets the gradients of the negative log posterior at full-data
+            scale, so an optimiser's learning rate is about 1/N of that for a mean loss.
+        x, y: the training examples.
+        batch_size: examples per step, drawn with replacement; None for all of them.
+        burn_in: steps before the first draw counts.
+        thin: steps between two kept draws.
+    """
+    data = as_data(x, y)
+    check_batch_size(batch_size, len(data.x))
+    require_count("burn_in", burn_in, least=0)
+    require_count("thin", thin)
+    posterior.check(data)
+    return MinibatchChain(posterior, optax.with_extra_args_support(transformation), data, batch_size, burn_in, thin)

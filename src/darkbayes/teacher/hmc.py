@@ -1,0 +1,82 @@
+"""The No-U-Turn sampler (Hoffman and Gelman, 2014) on the full posterior, through NumPyro.
+
+It is the ground truth that approximate teachers are measured against, and a teacher to distil from. The
+burn-in is NUTS's warm-up: it adapts the step size and the mass matrix, which are then frozen.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+from darkbayes.data import as_data
+from darkbayes.errors import require_count
+from darkbayes.model import Draw, Posterior
+from darkbayes.types import Array, Data, Info, Key
+
+
+class NUTSState(NamedTuple):
+    params: Draw
+    kernel: Any
+
+
+class NUTSChain(eqx.Module):
+    """A chain of full-data NUTS transitions; `nuts_chain` makes one."""
+
+    posterior: Posterior
+    data: Data
+    burn_in: int
+    thin: int
+    max_tree_depth: int
+    target_accept: float
+    dense_mass: bool
+
+    @property
+    def inputs(self) -> Array:
+        return self.data.x
+
+    def _kernel(self) -> tuple[Any, Any]:
+        from numpyro.infer.hmc import hmc
+
+        return hmc(potential_fn=lambda params: -self.posterior.log_density(params, self.data), algo="NUTS")
+
+    def _start(self, init_kernel: Any, params: Draw, key: Key) -> Any:
+        return init_kernel(
+            params,
+            num_warmup=self.burn_in,
+            max_tree_depth=self.max_tree_depth,
+            target_accept_prob=self.target_accept,
+            dense_mass=self.dense_mass,
+            rng_key=key,
+        )
+
+    def init(self, key: Key) -> NUTSState:
+        params_key, kernel_key = jax.random.split(key)
+        params = self.posterior.init(params_key, self.data.x)
+        return NUTSState(params, self._start(self._kernel()[0], params, kernel_key))
+
+    def step(self, key: Key, state: NUTSState) -> tuple[NUTSState, Info]:
+        init_kernel, sample_kernel = self._kernel()
+        # NumPyro's kernel learns its settings from the call of init_kernel; its result is not needed again.
+        jax.eval_shape(lambda params, key: self._start(init_kernel, params, key), state.params, key)
+        kernel = sample_kernel(state.kernel._replace(rng_key=key))
+        return NUTSState(kernel.z, kernel), Info(-kernel.potential_energy)
+
+
+def nuts_chain(
+    posterior: Posterior,
+    x: Any,
+    y: Any,
+    *,
+    burn_in: int = 1000,
+    thin: int = 1,
+    max_tree_depth: int = 10,
+    target_accept: float = 0.8,
+    dense_mass: bool = False,
+) -> NUTSChain:
+    """A NUTS chain on all examples; `burn_in` is the length of its warm-up."""
+    data = as_data(x, y)
+    require_count("burn_in", burn_in)
+    require_count("thin", thin)
+    posterior.check(data)
+    return NUTSChain(posterior, data, burn_in, thin, max_tree_depth, target_accept, dense_mass)

@@ -1,0 +1,106 @@
+"""Many chains at once, advanced inside compiled loops; failure is data until it reaches the host."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import Divergence, require_count
+from darkbayes.types import Array, Chain, Key, PyTree
+
+State = TypeVar("State")
+
+
+class Failure(NamedTuple):
+    """The first step at which a chain's log posterior was not finite."""
+
+    step: Array
+    """-1 as long as all is well."""
+    chain: Array
+    log_density: Array
+
+
+class Chains(NamedTuple):
+    """The state of many chains of one kind, which all have taken `step` steps."""
+
+    key: Key
+    step: Array
+    states: Any
+    """The states of the chains, stacked along a leading axis."""
+    failure: Failure
+
+    @property
+    def draws(self) -> PyTree:
+        return self.states.params
+
+
+@eqx.filter_jit
+def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
+    """Chains at independent starting points."""
+    require_count("num_chains", num_chains)
+    init_key, step_key = jax.random.split(key)
+    states = jax.vmap(chain.init)(jax.random.split(init_key, num_chains))
+    none = jnp.full((), -1, jnp.int32)
+    return Chains(step_key, jnp.zeros((), jnp.int32), states, Failure(none, none, jnp.zeros(())))
+
+
+def step_chains(chain: Chain, chains: Chains) -> Chains:
+    """One step of every chain; the randomness depends on the key and the step count alone."""
+    num_chains = len(jax.tree.leaves(chains.states)[0])
+    keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
+    states, info = jax.vmap(chain.step)(keys, chains.states)
+    failure = _first_failure(chains, info.log_density)
+    return Chains(chains.key, chains.step + 1, states, failure)
+
+
+def _first_failure(chains: Chains, log_density: Array) -> Failure:
+    bad = ~jnp.isfinite(log_density)
+    culprit = jnp.argmax(bad)
+    new = Failure(chains.step, culprit.astype(jnp.int32), log_density[culprit])
+    first = jnp.any(bad) & (chains.failure.step < 0)
+    return jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+
+
+def raise_on_failure(chain: Chain, chains: Chains) -> None:
+    """Turn a failure that the compiled loop has noted into an error that says what to change."""
+    failure = jax.device_get(chains.failure)
+    if failure.step < 0:
+        return
+    largest = float(jnp.max(jnp.abs(chain.inputs)))
+    advice = "use a smaller step size (try a tenth)"
+    if largest > 10.0:
+        advice += f" or standardise the inputs (the largest is {largest:.3g} in size)"
+    raise Divergence(
+        f"the teacher diverged: at step {int(failure.step)} the log posterior of chain {int(failure.chain)} "
+        f"became {float(failure.log_density)}; {advice}"
+    )
+
+
+@eqx.filter_jit(donate="all-except-first")
+def burn(chain: Chain, chains: Chains, steps: Array) -> Chains:
+    """Advance every chain by `steps` steps and keep nothing but where they end."""
+    return jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), chains)
+
+
+def in_chunks(
+    advance: Callable[[State, Array], State], state: State, total: int, seconds: float = 0.5
+) -> Iterator[tuple[State, int]]:
+    """Call ``advance(state, n)`` until `total` units are done, with n chosen so that a call lasts about `seconds`.
+
+    Yields the state and the number of units done so far. The first call is of one unit: it compiles.
+    """
+    done, chunk, timed = 0, 1, False
+    while done < total:
+        began = time.perf_counter()
+        number = min(chunk, total - done)
+        state = jax.block_until_ready(advance(state, np.int32(number)))  # pyright: ignore[reportArgumentType]
+        done += number
+        yield state, done
+        if timed:
+            rate = number / max(time.perf_counter() - began, 1e-6)
+            chunk = max(1, min(int(rate * seconds), 4 * chunk))
+        timed = True

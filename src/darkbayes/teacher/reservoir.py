@@ -1,0 +1,46 @@
+"""A uniform sample of past draws in constant memory (the paper's future work 2).
+
+Vitter's algorithm R: the first `size` draws fill the slots; the n-th draw after that takes the place of a random slot
+with probability size/n. After any n, every draw so far is kept with the same probability, min(1, size/n).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from darkbayes.types import Array, Key, PyTree
+
+
+class Reservoir(NamedTuple):
+    slots: PyTree
+    """Draws with a leading axis of the reservoir's size."""
+    count: Array
+    """How many draws have been offered."""
+
+
+def reservoir_init(size: int, like: PyTree) -> Reservoir:
+    """An empty reservoir for draws like `like`, whose values fill the slots until draws arrive."""
+    slots = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), like)
+    return Reservoir(slots, jnp.zeros((), jnp.int32))
+
+
+def reservoir_add(key: Key, reservoir: Reservoir, draw: PyTree) -> Reservoir:
+    """Offer one draw."""
+    size = len(jax.tree.leaves(reservoir.slots)[0])
+    count = reservoir.count + 1
+    slot = jnp.where(count <= size, count - 1, jax.random.randint(key, (), 0, count))
+
+    def put(slots: Array, value: Array) -> Array:
+        # Out-of-range slots are those of draws that are not kept.
+        return slots.at[slot].set(value, mode="drop")
+
+    return Reservoir(jax.tree.map(put, reservoir.slots, draw), count)
+
+
+def reservoir_pick(key: Key, reservoir: Reservoir, number: int) -> PyTree:
+    """`number` kept draws, picked independently and uniformly."""
+    size = len(jax.tree.leaves(reservoir.slots)[0])
+    filled = jnp.clip(reservoir.count, 1, size)
+    rows = jax.random.randint(key, (number,), 0, filled)
+    return jax.tree.map(lambda slots: slots[rows], reservoir.slots)

@@ -1,0 +1,67 @@
+"""Stochastic gradient Langevin dynamics (Welling and Teh, 2011), the paper's teacher.
+
+With g the gradient of the log posterior estimated on a minibatch at full-data scale, step size eta and
+temperature T,
+
+    theta <- theta + eta/2 g + sqrt(eta T) xi,    xi ~ N(0, I),
+
+whose stationary law tends to p(theta | data)^(1/T) as eta -> 0. At a fixed eta and exact gradients a target
+N(0, s^2) is sampled with variance T s^2 / (1 - eta / (4 s^2)).
+
+Libraries that write the drift as epsilon g and the noise as sqrt(2 epsilon) xi use epsilon = eta/2.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from darkbayes.errors import require_positive
+from darkbayes.teacher.noise import normal_like
+from darkbayes.types import Array, Key, PyTree
+
+
+class SGLDState(NamedTuple):
+    count: Array
+
+
+def sgld(
+    step_size: float | optax.Schedule, temperature: float | optax.Schedule = 1.0
+) -> optax.GradientTransformationExtraArgs:
+    """SGLD as a gradient transformation; `update` needs the keyword argument ``key``.
+
+    Args:
+        step_size: eta, a number or a schedule of the step count.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes.
+
+    >>> transformation = sgld(1e-2)
+    >>> weights = jnp.zeros(3)
+    >>> state = transformation.init(weights)
+    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
+    >>> int(state.count)
+    1
+    """
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
+
+    def init(params: PyTree) -> SGLDState:
+        return SGLDState(jnp.zeros((), jnp.int32))
+
+    def update(
+        grads: PyTree, state: SGLDState, params: PyTree | None = None, *, key: Key, **extra: Any
+    ) -> tuple[PyTree, SGLDState]:
+        step = eta(state.count)
+        spread = jnp.sqrt(step * warmth(state.count))
+        noise = normal_like(key, grads)
+        updates = jax.tree.map(lambda g, xi: (-0.5 * step * g + spread * xi).astype(g.dtype), grads, noise)
+        return updates, SGLDState(state.count + 1)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def as_schedule(name: str, value: float | optax.Schedule) -> optax.Schedule:
+    """A schedule from a number or a schedule; numbers must be positive."""
+    if callable(value):
+        return value
+    require_positive(name, value)
+    return lambda count: value

@@ -1,0 +1,77 @@
+"""The few shapes that every part shares, and the conventions behind them.
+
+Conventions:
+
+- A *draw* is one set of weights from the posterior; *draws* are the same pytree with a leading axis.
+- Gradients handed to a sampler are those of the **negative** log posterior at full-data scale, the sign that
+  optax expects, so that an optimiser and a sampler are interchangeable.
+- Step sizes are those of the paper's Algorithm 1: the drift is half the step size times the gradient of the log
+  posterior, the noise has variance step size times temperature.
+- Random keys are typed (``jax.random.key``); a key is split where a step begins and each part is used once.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+PyTree = Any
+
+
+class Network(NamedTuple):
+    """A network as two functions: ``init(key, x) -> params`` and ``apply(params, x) -> outputs``.
+
+    ``x`` always carries a batch axis in front; ``outputs`` is ``[batch, width]``.
+    """
+
+    init: Callable[[Key, Array], PyTree]
+    apply: Callable[[PyTree, Array], Array]
+
+
+class Data(NamedTuple):
+    """Inputs and targets with the examples along the first axis."""
+
+    x: Array
+    y: Array
+
+
+class Info(NamedTuple):
+    """What one step of a chain reports besides its new state."""
+
+    log_density: Array
+    """The log posterior (a minibatch estimate where the chain uses minibatches) at the start of the step."""
+
+
+class Chain(Protocol):
+    """How a posterior is explored, one step at a time: all that a student knows of its teacher.
+
+    A chain is a pytree, so that the data it holds enter compiled functions as arguments.
+    """
+
+    @property
+    def posterior(self) -> Any:
+        """The posterior that the chain explores (`darkbayes.model.Posterior`)."""
+        ...
+
+    @property
+    def inputs(self) -> Array:
+        """The training inputs, from which queries start."""
+        ...
+
+    @property
+    def burn_in(self) -> int:
+        """How many steps to take before the first draw counts."""
+        ...
+
+    @property
+    def thin(self) -> int:
+        """How many steps lie between two kept draws."""
+        ...
+
+    def init(self, key: Key) -> Any:
+        """A starting state; the current draw of any state is its ``params``."""
+        ...
+
+    def step(self, key: Key, state: Any) -> tuple[Any, Info]: ...
