@@ -1,7 +1,7 @@
 """How the posterior is distilled into one network."""
 
 from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
-from darkbayes.student.loop import Distillation, DistillationState, Settings, Snapshot, distillation
+from darkbayes.student.loop import Distillation, DistillationState, Settings, Snapshot, distil, distillation
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries, jitter, mix, training_inputs, uniform_box
 
@@ -17,6 +17,7 @@ __all__ = [
     "Snapshot",
     "SoftmaxStudent",
     "Student",
+    "distil",
     "distillation",
     "jitter",
     "mix",

@@ -16,8 +16,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.data import as_inputs
+from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.model import Categorical, Normal
+from darkbayes.progress import progress_bar
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
 from darkbayes.teacher import (
@@ -27,6 +29,7 @@ from darkbayes.teacher import (
     average_add,
     average_init,
     burn,
+    each,
     in_chunks,
     raise_on_failure,
     reservoir_add,
@@ -51,6 +54,8 @@ class Settings(NamedTuple):
     """Past draws to keep per chain; 0 for none."""
     reservoir_picks: int = 1
     """Kept draws per chain that enter each target."""
+    restarts: int = 1
+    """Students to train from different starting weights on the same targets; `best` is the one to keep."""
 
 
 class DistillationState(NamedTuple):
@@ -61,13 +66,13 @@ class DistillationState(NamedTuple):
     teacher: Chains
     reservoir: Reservoir | None
     average: Average
-    params: PyTree
-    """The student's weights."""
-    optimiser: PyTree
+    students: PyTree
+    """The weights of each restart of the student, along the first axis."""
+    optimisers: PyTree
     updates: Array
     """How many updates the student has made."""
     failed_update: Array
-    """The first update whose loss was not finite; -1 as long as all is well."""
+    """The first update of which some loss was not finite; -1 as long as all is well."""
 
 
 class Snapshot(NamedTuple):
@@ -77,9 +82,9 @@ class Snapshot(NamedTuple):
     step: int
     """Steps that each chain has taken."""
     loss: float | None
-    """The student's mean loss over the last chunk; None during burn-in."""
+    """The mean loss over the last chunk of the best student; None during burn-in."""
     divergence: float | None
-    """KL(teacher so far || student), mean over the monitored inputs."""
+    """KL(teacher so far || best student), mean over the monitored inputs."""
 
 
 class Distillation(eqx.Module):
@@ -99,7 +104,9 @@ class Distillation(eqx.Module):
         reservoir = None
         if self.settings.reservoir:
             reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
-        params = self.student.init(student_key, self.monitor)
+        students = jax.vmap(self.student.init, in_axes=(0, None))(
+            jax.random.split(student_key, self.settings.restarts), self.monitor
+        )
         zero = jnp.zeros((), jnp.int32)
         return DistillationState(
             update_key=update_key,
@@ -107,8 +114,8 @@ class Distillation(eqx.Module):
             teacher=teacher,
             reservoir=reservoir,
             average=average_init(self._predictions(teacher.draws, self.monitor)),
-            params=params,
-            optimiser=self.student.optimiser.init(params),
+            students=students,
+            optimisers=jax.vmap(self.student.optimiser.init)(students),
             updates=zero,
             failed_update=zero - 1,
         )
@@ -120,16 +127,16 @@ class Distillation(eqx.Module):
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
-        """Run whole rounds; returns the state and the student's mean loss over them."""
+        """Run whole rounds; returns the state and the mean loss of each student over them."""
 
         def one(number: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
             state, mean = carry
             state, losses = jax.lax.scan(
                 lambda state, _: self._turn(state), state, length=self.chain.thin // self.settings.update_every
             )
-            return self._keep(state), mean + (jnp.mean(losses) - mean) / (number + 1)
+            return self._keep(state), mean + (jnp.mean(losses, axis=0) - mean) / (number + 1)
 
-        return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(())))
+        return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(self.settings.restarts)))
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
@@ -145,20 +152,29 @@ class Distillation(eqx.Module):
         if self.settings.updates == 1:
             return self._update(state)
         state, losses = jax.lax.scan(lambda state, _: self._update(state), state, length=self.settings.updates)
-        return state, jnp.mean(losses)
+        return state, jnp.mean(losses, axis=0)
 
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
-        """One update of the student."""
+        """One update of each student."""
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, state.updates), 3)
         inputs = self.chain.inputs
         rows = jax.random.randint(rows_key, (self.settings.query_batch,), 0, len(inputs))
         draws = self._draws_at_hand(state, pick_key)
         queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws))
         targets = self._predictions(draws, queries)
-        params, optimiser, loss = self.student.update(state.params, state.optimiser, queries, targets)
-        failed = jnp.where((state.failed_update < 0) & ~jnp.isfinite(loss), state.updates, state.failed_update)
-        state = state._replace(params=params, optimiser=optimiser, updates=state.updates + 1, failed_update=failed)
-        return state, loss
+
+        def update(params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree, Array]:
+            return self.student.update(params, optimiser, queries, targets)
+
+        students, optimisers, losses = each(update, state.students, state.optimisers)
+        wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))
+        state = state._replace(
+            students=students,
+            optimisers=optimisers,
+            updates=state.updates + 1,
+            failed_update=jnp.where(wrong, state.updates, state.failed_update),
+        )
+        return state, losses
 
     def _draws_at_hand(self, state: DistillationState, key: Key) -> PyTree:
         """The present draw of each chain, and some from its reservoir, along one axis."""
@@ -180,13 +196,21 @@ class Distillation(eqx.Module):
         return state._replace(reservoir=reservoir, average=average)
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
-        return jax.vmap(self.chain.posterior.distribution, in_axes=(0, None))(draws, x)
+        return each(lambda draw: self.chain.posterior.distribution(draw, x), draws)
 
     @eqx.filter_jit
-    def divergence(self, state: DistillationState) -> Array:
-        """KL(teacher so far || student), mean over the monitored inputs."""
-        outputs = self.student.network.apply(state.params, self.monitor)
-        return jnp.mean(self.student.family.divergence(state.average, outputs))
+    def divergences(self, state: DistillationState) -> Array:
+        """KL(teacher so far || student) of each student, mean over the monitored inputs."""
+
+        def of_one(params: PyTree) -> Array:
+            return jnp.mean(self.student.family.divergence(state.average, self.student.network.apply(params, self.monitor)))
+
+        return jax.vmap(of_one)(state.students)
+
+    def best(self, state: DistillationState) -> PyTree:
+        """The weights of the student that is closest to the teacher at the monitored inputs."""
+        winner = int(jnp.argmin(self.divergences(state)))
+        return jax.tree.map(lambda leaf: leaf[winner], state.students)
 
     def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
@@ -200,12 +224,14 @@ class Distillation(eqx.Module):
             raise_on_failure(self.chain, state.teacher)
             yield Snapshot(state, int(state.teacher.step), None, None)
         rounds = (steps - int(state.teacher.step)) // self.chain.thin
-        carry = (state, jnp.zeros(()))
+        carry = (state, jnp.zeros(self.settings.restarts))
         for carry, _ in in_chunks(lambda now, n: self.advance(now[0], n), carry, rounds):
-            state, loss = carry
+            state, losses = carry
             raise_on_failure(self.chain, state.teacher)
             _raise_on_student_failure(state)
-            yield Snapshot(state, int(state.teacher.step), float(loss), float(self.divergence(state)))
+            divergences = self.divergences(state)
+            winner = int(jnp.argmin(divergences))
+            yield Snapshot(state, int(state.teacher.step), float(losses[winner]), float(divergences[winner]))
 
 
 def distillation(
@@ -222,7 +248,7 @@ def distillation(
             some of the training inputs by default.
     """
     settings = settings or Settings()
-    for name in ("num_chains", "query_batch", "update_every", "updates", "reservoir_picks"):
+    for name in ("num_chains", "query_batch", "update_every", "updates", "reservoir_picks", "restarts"):
         require_count(name, getattr(settings, name))
     require_count("reservoir", settings.reservoir, least=0)
     if chain.thin % settings.update_every:
@@ -232,7 +258,49 @@ def distillation(
         )
     inputs = chain.inputs[:256] if monitor is None else as_inputs(monitor)
     student.check(inputs)
+    _check_match(chain, student, inputs)
     return Distillation(chain, student, queries, settings, inputs)
+
+
+class Distilled(NamedTuple):
+    """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
+
+    student: Student
+    params: PyTree
+    average: Average
+    """The teacher's average prediction at the monitored inputs."""
+    state: DistillationState
+
+
+def distil(
+    chain: Chain,
+    student: Student,
+    queries: Queries,
+    key: Key,
+    *,
+    steps: int,
+    settings: Settings | None = None,
+    monitor: Any = None,
+    quiet: bool = False,
+) -> Distilled:
+    """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
+
+    >>> import darkbayes as db, optax
+    >>> data = db.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=None, burn_in=100, thin=10)
+    >>> student = db.Student(db.mlp([10, 10], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    >>> done = distil(teacher, student, db.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
+    >>> db.predict_student(student, done.params, data.x).probs.shape
+    (20, 2)
+    """
+    parts = distillation(chain, student, queries, settings, monitor)
+    state = parts.init(key)
+    with progress_bar("distilling", steps, quiet=quiet) as show:
+        for snapshot in parts.run(state, steps):
+            state = snapshot.state
+            show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
+    return Distilled(student, parts.best(state), state.average, state)
 
 
 def _raise_on_student_failure(state: DistillationState) -> None:
@@ -240,4 +308,22 @@ def _raise_on_student_failure(state: DistillationState) -> None:
         raise Divergence(
             f"the student diverged: the loss of its update {int(state.failed_update)} was not finite; "
             "lower its learning rate (try a tenth) or clip its gradients"
+        )
+
+
+def _check_match(chain: Chain, student: Student, x: Array) -> None:
+    """Refuse a student that speaks of other targets than its teacher, without running either."""
+
+    def shapes(key: Key) -> tuple[Any, Any]:
+        params = student.init(key, x)
+        return chain.posterior.distribution(chain.init(key).params, x), student.predict(params, x)[0]
+
+    teacher, own = jax.eval_shape(shapes, jax.random.key(0))
+    regression = isinstance(teacher, Normal), not isinstance(own, Categorical)
+    targets = [jax.tree.leaves(distribution)[0].shape[-1] for distribution in (teacher, own)]
+    if regression[0] != regression[1] or targets[0] != targets[1]:
+        kind = "outputs" if regression[0] else "classes"
+        raise InvalidInput(
+            f"{student.family} cannot learn from a teacher with {targets[0]} {kind} "
+            f"({type(chain.posterior.likelihood).__name__}): choose a family for {targets[0]} {kind}"
         )

@@ -38,6 +38,17 @@ class Chains(NamedTuple):
         return self.states.params
 
 
+def each(function: Callable[..., Any], *stacked: PyTree) -> Any:
+    """`function` of each element along the first axis, as ``jax.vmap``.
+
+    A single element is unpacked instead: on tiny networks a batch axis of length one makes a step half as fast again.
+    """
+    if len(jax.tree.leaves(stacked)[0]) > 1:
+        return jax.vmap(function)(*stacked)
+    single = function(*jax.tree.map(lambda leaf: leaf[0], stacked))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], single)
+
+
 @eqx.filter_jit
 def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
     """Chains at independent starting points."""
@@ -52,7 +63,7 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     """One step of every chain; the randomness depends on the key and the step count alone."""
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
-    states, info = jax.vmap(chain.step)(keys, chains.states)
+    states, info = each(chain.step, keys, chains.states)
     failure = _first_failure(chains, info.log_density)
     return Chains(chains.key, chains.step + 1, states, failure)
 

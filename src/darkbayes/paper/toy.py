@@ -1,0 +1,160 @@
+"""What the two toy experiments share: truth by HMC, the plug-in network, the teacher and its students, each
+measured by its KL from the truth on a grid of inputs."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.model import Posterior, mlp
+from darkbayes.predict import Predictive, metrics, predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.runs import Run
+from darkbayes.student import Family, Queries, Settings, Student, distillation
+from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat
+from darkbayes.types import Array, Data, Key
+
+
+class Problem(NamedTuple):
+    """One draw of a toy problem, and how to look at it."""
+
+    posterior: Posterior
+    data: Data
+    grid: Array
+    """Where predictive distributions are compared."""
+    queries: Queries
+    family: Family
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """All the settings of a toy experiment."""
+
+    trials: int
+    students: tuple[tuple[int, ...], ...]
+    """The hidden layers of each student."""
+    step_size: float
+    steps: int
+    burn_in: int
+    thin: int
+    optimiser: Literal["adam", "sgd"]
+    """The student's; Adam's learning rate falls to zero along a cosine, that of SGD is constant."""
+    learning_rate: float
+    query_batch: int
+    chains: int = 1
+    update_every: int = 1
+    reservoir: int = 0
+    reservoir_picks: int = 1
+    restarts: int = 1
+    student_prior: float = 0.0
+    hmc_chains: int = 4
+    hmc_warmup: int = 1000
+    hmc_draws: int = 5000
+
+    def student(self, hidden: tuple[int, ...], family: Family) -> Student:
+        """A student of the given hidden layers."""
+        updates = (self.steps - self.burn_in) // self.update_every
+        if self.optimiser == "adam":
+            optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
+        else:
+            optimiser = optax.sgd(self.learning_rate)
+        return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
+
+    def settings(self) -> Settings:
+        """How the loop is run."""
+        return Settings(
+            num_chains=self.chains,
+            query_batch=self.query_batch,
+            update_every=self.update_every,
+            reservoir=self.reservoir,
+            reservoir_picks=self.reservoir_picks,
+            restarts=self.restarts,
+        )
+
+
+def run_trial(run: Run, folder: str, problem: Problem, preset: Preset, key: Key) -> dict[str, dict[str, np.ndarray]]:
+    """The predictions of every method on the grid, by method; what was computed before is not computed again."""
+    hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
+    posterior, data = problem.posterior, problem.data
+    width_in = problem.grid.shape[-1]
+
+    def hmc() -> dict[str, Any]:
+        chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        draws = sample(chain, hmc_key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+        rhat = prediction_rhat(posterior, draws, problem.grid)
+        return as_arrays(predict_draws(posterior, flat, problem.grid)) | {"rhat": rhat}
+
+    def sgd() -> dict[str, Any]:
+        # The teacher's own drift, without its noise.
+        optimiser = optax.sgd(preset.step_size / 2)
+        chain = minibatch_chain(posterior, optimiser, *data, batch_size=None, burn_in=preset.steps - 1)
+        draws = sample(chain, sgd_key, num_chains=1, num_draws=1)
+        return as_arrays(predict_plugin(posterior, jax.tree.map(lambda leaf: leaf[0, 0], draws), problem.grid))
+
+    teacher = minibatch_chain(
+        posterior, sgld(preset.step_size), *data, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
+    )
+
+    def distilled(name: str, hidden: tuple[int, ...]) -> dict[str, Any]:
+        student = preset.student(hidden, problem.family)
+        parts = distillation(teacher, student, problem.queries, preset.settings(), monitor=problem.grid)
+        state = run.distil(name, parts, distil_key, preset.steps)
+        own = as_arrays(predict_student(student, parts.best(state), problem.grid))
+        return own | {f"teacher.{k}": v for k, v in as_arrays(predict_average(state.average)).items()}
+
+    methods = {"hmc": run.once(f"{folder}/hmc", hmc), "sgd": run.once(f"{folder}/sgd", sgd)}
+    students = {}
+    for hidden in preset.students:
+        label = "-".join(map(str, (width_in, *hidden, problem.family.width)))
+        name = f"{folder}/student-{label}"
+        students[f"student {label}"] = run.once(name, lambda name=name, hidden=hidden: distilled(name, hidden))
+    # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
+    first = next(iter(students.values()))
+    methods["sgld"] = {k.removeprefix("teacher."): v for k, v in first.items() if k.startswith("teacher.")}
+    return methods | students
+
+
+def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
+    """The largest split R-hat over (at most about 500) grid points of what draws predict there."""
+    points = grid[:: max(1, len(grid) // 500)]
+
+    def outputs(draw: Any) -> Array:
+        distribution = posterior.distribution(draw, points)
+        return distribution.probs[:, 1:] if hasattr(distribution, "probs") else distribution.mean
+
+    predictions = jax.jit(jax.vmap(lambda chain: jax.lax.map(outputs, chain)))(draws)
+    return float(split_rhat(predictions).max())
+
+
+def as_arrays(predictive: Predictive) -> dict[str, Any]:
+    """A predictive on the grid in a form that can be stored."""
+    if hasattr(predictive, "probs"):
+        return {"probs": predictive.probs}
+    return {"mean": predictive.mean, "variance": predictive.variance}
+
+
+def summarise(
+    trials: list[dict[str, dict[str, np.ndarray]]],
+    divergence: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], float],
+    paper: dict[str, float],
+) -> list[dict[str, Any]]:
+    """Rows of results: both KL divergences between the truth and each method, and the truth's own R-hat."""
+    rows = []
+    for method in [name for name in trials[0] if name != "hmc"]:
+        forward = [divergence(trial["hmc"], trial[method]) for trial in trials]
+        reverse = [divergence(trial[method], trial["hmc"]) for trial in trials]
+        rows.append(row(method, "kl_from_hmc", forward, paper.get(method)))
+        rows.append(row(method, "kl_to_hmc", reverse))
+    rows.append(row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in trials]))
+    return rows
+
+
+def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:
+    """One row of results: mean and standard error over trials."""
+    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    result = {"method": method, "metric": metric, "mean": float(np.mean(values)), "se": se, "trials": len(values)}
+    return result | {"values": [float(value) for value in values]} | ({} if paper is None else {"paper": paper})

@@ -1,0 +1,180 @@
+"""One form for every prediction, whoever made it: draws, a student, a plug-in network.
+
+`ClassPredictive` and `RegressionPredictive` both offer ``log_prob(y)``, ``mean``, ``variance``, ``total``, ``aleatoric`` and
+``epistemic``; uncertainty is entropy in nats for classes, and variance for real targets. Metrics read nothing else.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.errors import InvalidInput
+from darkbayes.model import (
+    Categorical,
+    Draw,
+    Normal,
+    NormalMixture,
+    Posterior,
+    categorical_entropy,
+)
+from darkbayes.types import Array, PyTree
+
+
+class ClassPredictive(eqx.Module):
+    """Class probabilities ``[batch, classes]``, with the expected entropy of a single draw where it is known."""
+
+    probs: Array
+    expected_entropy: Array | None = None
+
+    def log_prob(self, y: Array) -> Array:
+        return jnp.log(jnp.take_along_axis(self.probs, y[:, None], axis=-1)[:, 0])
+
+    @property
+    def mean(self) -> Array:
+        """The mean of the one-hot target, which is the probabilities."""
+        return self.probs
+
+    @property
+    def variance(self) -> Array:
+        """The variance of each element of the one-hot target."""
+        return self.probs * (1 - self.probs)
+
+    @property
+    def entropy(self) -> Array:
+        return categorical_entropy(self.probs)
+
+    @property
+    def total(self) -> Array:
+        return self.entropy
+
+    @property
+    def aleatoric(self) -> Array:
+        """The entropy that would remain if the weights were known: noise in the labels."""
+        return _known(self.expected_entropy)
+
+    @property
+    def epistemic(self) -> Array:
+        """The mutual information of label and weights: what more data could remove."""
+        return jnp.maximum(self.total - self.aleatoric, 0.0)
+
+
+class RegressionPredictive(eqx.Module):
+    """A mixture of Gaussians for each output, with the expected variance of a single draw where it is known."""
+
+    mixture: NormalMixture
+    expected_variance: Array | None = None
+
+    def log_prob(self, y: Array) -> Array:
+        return self.mixture.log_prob(y)
+
+    @property
+    def moments(self) -> Normal:
+        return self.mixture.moments()
+
+    @property
+    def mean(self) -> Array:
+        return self.moments.mean
+
+    @property
+    def variance(self) -> Array:
+        return self.moments.variance
+
+    @property
+    def total(self) -> Array:
+        return self.variance
+
+    @property
+    def aleatoric(self) -> Array:
+        """The variance that would remain if the weights were known: noise in the target."""
+        return _known(self.expected_variance)
+
+    @property
+    def epistemic(self) -> Array:
+        """The variance of the draws' means: what more data could remove."""
+        return jnp.maximum(self.total - self.aleatoric, 0.0)
+
+    def cdf(self, y: Array) -> Array:
+        """The probability of a value below `y`, for each output."""
+        z = (y - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
+        return jnp.sum(jnp.exp(self.mixture.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)
+
+
+Predictive = ClassPredictive | RegressionPredictive
+
+
+def _known(part: Array | None) -> Array:
+    if part is None:
+        raise InvalidInput(
+            "this predictive does not know its aleatoric part: distil a student with decompose=True, or predict with draws"
+        )
+    return part
+
+
+def predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predictive:
+    """The average of what draws predict; `draws` has the draws along its first axis.
+
+    >>> import darkbayes as db
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> x = jnp.zeros((5, 2))
+    >>> draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(0), 3))
+    >>> predict_draws(posterior, draws, x).probs.shape
+    (5, 2)
+    """
+    return _predict_draws(posterior, draws, jnp.asarray(x))
+
+
+@eqx.filter_jit
+def _predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predictive:
+    # One draw after another: all at once would hold every hidden layer of every draw.
+    shape = jax.eval_shape(posterior.distribution, jax.tree.map(lambda leaf: leaf[0], draws), x)
+    if isinstance(shape, Categorical):
+
+        def add(sums: tuple[Array, Array], draw: Draw) -> tuple[tuple[Array, Array], None]:
+            distribution = posterior.distribution(draw, x)
+            return (sums[0] + distribution.probs, sums[1] + distribution.entropy), None
+
+        zeros = jnp.zeros(shape.log_probs.shape), jnp.zeros(shape.log_probs.shape[:-1])
+        (probs, entropy), _ = jax.lax.scan(add, zeros, draws)
+        number = len(jax.tree.leaves(draws)[0])
+        return ClassPredictive(probs / number, entropy / number)
+    each = jax.lax.map(lambda draw: posterior.distribution(draw, x), draws)
+    log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
+    return RegressionPredictive(NormalMixture(log_weights, each.mean, each.variance), jnp.mean(each.variance, axis=0))
+
+
+def predict_plugin(posterior: Posterior, draw: Draw, x: Array) -> Predictive:
+    """What a single set of weights predicts, the plug-in approximation."""
+    return predict_draws(posterior, jax.tree.map(lambda leaf: leaf[None], draw), x)
+
+
+def predict_average(average: Any) -> Predictive:
+    """What the draws of a finished run predicted together at the monitored inputs (a teacher's `Average`).
+
+    For regression it is the Gaussian with the mixture's mean and variance, as the draws themselves were not kept.
+    """
+    if "probs" in average.mean:
+        return ClassPredictive(average.mean["probs"], average.mean["entropy"])
+    noise = average.mean["variance"]
+    return _gaussian(Normal(average.mean["mean"], noise + average.variance["mean"]), noise)
+
+
+def predict_student(student: Any, params: PyTree, x: Array) -> Predictive:
+    """What a student with weights `params` predicts, in one forward pass."""
+    distribution, aleatoric = _predict_student(student, params, jnp.asarray(x))
+    if isinstance(distribution, Categorical):
+        return ClassPredictive(distribution.probs, aleatoric)
+    if isinstance(distribution, Normal):
+        return _gaussian(distribution, aleatoric)
+    return RegressionPredictive(distribution, aleatoric)
+
+
+@eqx.filter_jit
+def _predict_student(student: Any, params: PyTree, x: Array) -> Any:
+    return student.predict(params, x)
+
+
+def _gaussian(normal: Normal, aleatoric: Array | None) -> RegressionPredictive:
+    zeros = jnp.zeros((1, *normal.mean.shape), normal.mean.dtype)
+    return RegressionPredictive(NormalMixture(zeros, normal.mean[None], normal.variance[None]), aleatoric)

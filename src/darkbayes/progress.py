@@ -1,0 +1,32 @@
+"""What a person sees while a long computation runs: one bar on standard error."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(label: str, total: int, *, quiet: bool = False, start: int = 0) -> Iterator[Callable[..., None]]:
+    """A bar with steps a second and the time left; the function it gives is called as ``show(done, loss=0.1)``."""
+    if quiet:
+        yield lambda done, **numbers: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:,}/{task.total:,} steps"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[numbers]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=total, completed=start, rate="", numbers="")
+
+        def show(done: int, **numbers: float | None) -> None:
+            known = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None)
+            speed = progress.tasks[0].speed
+            progress.update(task, completed=done, numbers=known, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield show
