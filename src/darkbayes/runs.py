@@ -23,10 +23,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from darkbayes.errors import RunError
+from darkbayes.files import read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
 from darkbayes.student import Distillation, DistillationState
 from darkbayes.types import Key, PyTree
@@ -34,49 +33,6 @@ from darkbayes.version import __version__
 
 CHECKPOINT_SECONDS = 10.0
 """How much work a killed run loses at most, about."""
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file aside and rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON that a person can read."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or say that it is not one."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
-
-
-def write_arrays(path: Path, arrays: dict[str, Any], **notes: str) -> None:
-    """Write named arrays, with notes beside them, as a safetensors file."""
-    # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
-    plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    safetensors.numpy.save_file(plain, aside, metadata=notes)
-    os.replace(aside, path)
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read what `write_arrays` wrote."""
-    try:
-        return safetensors.numpy.load_file(path)
-    except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
-    except safetensors.SafetensorError as problem:
-        raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
 
 
 class Run:
@@ -98,7 +54,9 @@ class Run:
         if not resume:
             raise RunError(f"--out {self.path} already holds a run: pass --resume to go on with it, or choose another")
         found = read_json(self.path / "config.json")
-        differing = [name for name in sorted(found.keys() | self.config.keys()) if found.get(name) != self.config.get(name)]
+        differing = [
+            name for name in sorted(found.keys() | self.config.keys()) if found.get(name) != self.config.get(name)
+        ]
         if differing:
             changes = ", ".join(f"{name} is {found.get(name)!r}, not {self.config.get(name)!r}" for name in differing)
             raise RunError(f"--out {self.path} holds another run ({changes}): choose another folder")
@@ -225,6 +183,13 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
     return jax.tree_util.tree_map_with_path(restore, like), int(manifest["step"])
 
 
+def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:
+    """One row of results: mean and standard error over trials."""
+    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    result = {"method": method, "metric": metric, "mean": float(np.mean(values)), "se": se, "trials": len(values)}
+    return result | {"values": [float(value) for value in values]} | ({} if paper is None else {"paper": paper})
+
+
 def provenance(seed: int, wall_s: float) -> dict[str, Any]:
     """Where and how results were made."""
     device = jax.devices()[0]
@@ -244,7 +209,9 @@ def _commit() -> str | None:
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", here, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--", ".")

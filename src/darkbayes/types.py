@@ -14,10 +14,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
+from jax.typing import ArrayLike
 
 Array = jax.Array
 Key = jax.Array
 PyTree = Any
+
+__all__ = ["Array", "ArrayLike", "Chain", "Data", "Info", "Key", "Network", "PyTree"]
 
 
 class Network(NamedTuple):

@@ -58,7 +58,8 @@ def from_nnx(build: Callable[[Any], Any]) -> Network:
     from flax import nnx
 
     def split(key: Key) -> tuple[Any, Any, Any]:
-        return nnx.split(build(nnx.Rngs(key)), nnx.Param, ...)
+        graph, params, rest = nnx.split(build(nnx.Rngs(key)), nnx.Param, ...)
+        return graph, params, rest
 
     def init(key: Key, x: Array) -> PyTree:
         _, params, rest = split(key)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.types import Array
+from darkbayes.types import Array, ArrayLike
 
 LOG_2PI = 1.8378770664093453
 
@@ -72,13 +72,13 @@ Distribution = Any
 """`Categorical` or `Normal`: what a likelihood makes of a network's outputs."""
 
 
-def normal_log_prob(y: Array, mean: Array, variance: Array) -> Array:
+def normal_log_prob(y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:
     """The log density of a Gaussian, element by element.
 
     >>> round(float(normal_log_prob(0.0, 0.0, 1.0)), 4)
     -0.9189
     """
-    return -0.5 * (LOG_2PI + jnp.log(variance) + (y - mean) ** 2 / variance)
+    return -0.5 * (LOG_2PI + jnp.log(variance) + jnp.subtract(y, mean) ** 2 / variance)
 
 
 def categorical_entropy(probs: Array) -> Array:

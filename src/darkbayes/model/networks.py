@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.types import Array, Key, Network

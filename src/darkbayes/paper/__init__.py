@@ -1,5 +1,6 @@
 """The paper's experiments, a file each."""
 
+import dataclasses
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,14 +16,18 @@ def reproduce(
     experiment: str, preset: str, *, trials: int | None, seed: int, out: Path, resume: bool, quiet: bool
 ) -> dict[str, Any]:
     """Run an experiment in the folder `out` and return its results."""
-    import dataclasses
-
     module = EXPERIMENTS[experiment]
     settings = module.PRESETS[preset]
     trials = settings.trials if trials is None else trials
     require_count("--trials", trials)
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
-    config = {"experiment": experiment, "preset": preset, **dataclasses.asdict(settings), "trials": trials, "seed": seed}
+    config = {
+        "experiment": experiment,
+        "preset": preset,
+        **dataclasses.asdict(settings),
+        "trials": trials,
+        "seed": seed,
+    }
     run = Run(out, config, resume=resume, quiet=quiet)
     return run.finish(experiment, preset, module.reproduce(run, settings, trials, seed), seed)

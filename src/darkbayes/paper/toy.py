@@ -6,13 +6,19 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.model import Posterior, mlp
-from darkbayes.predict import Predictive, metrics, predict_average, predict_draws, predict_plugin, predict_student
-from darkbayes.runs import Run
+from darkbayes.model import Categorical, Posterior, mlp
+from darkbayes.predict import (
+    ClassPredictive,
+    Predictive,
+    predict_average,
+    predict_draws,
+    predict_plugin,
+    predict_student,
+)
+from darkbayes.runs import Run, row
 from darkbayes.student import Family, Queries, Settings, Student, distillation
 from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat
 from darkbayes.types import Array, Data, Key
@@ -124,7 +130,7 @@ def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
 
     def outputs(draw: Any) -> Array:
         distribution = posterior.distribution(draw, points)
-        return distribution.probs[:, 1:] if hasattr(distribution, "probs") else distribution.mean
+        return distribution.probs[:, 1:] if isinstance(distribution, Categorical) else distribution.mean
 
     predictions = jax.jit(jax.vmap(lambda chain: jax.lax.map(outputs, chain)))(draws)
     return float(split_rhat(predictions).max())
@@ -132,7 +138,7 @@ def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
 
 def as_arrays(predictive: Predictive) -> dict[str, Any]:
     """A predictive on the grid in a form that can be stored."""
-    if hasattr(predictive, "probs"):
+    if isinstance(predictive, ClassPredictive):
         return {"probs": predictive.probs}
     return {"mean": predictive.mean, "variance": predictive.variance}
 
@@ -151,10 +157,3 @@ def summarise(
         rows.append(row(method, "kl_to_hmc", reverse))
     rows.append(row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in trials]))
     return rows
-
-
-def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:
-    """One row of results: mean and standard error over trials."""
-    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-    result = {"method": method, "metric": metric, "mean": float(np.mean(values)), "se": se, "trials": len(values)}
-    return result | {"values": [float(value) for value in values]} | ({} if paper is None else {"paper": paper})

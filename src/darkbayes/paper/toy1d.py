@@ -7,10 +7,11 @@
 The paper shows pictures only. Measured here: KL from HMC between Gaussians of the same moments, mean over [-6, 6].
 Ours: results/toy1d-best.json and results/toy1d-literal.json.
 
-The paper's table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is. It gives
-2,000 draws and nothing else. Inputs and targets are standardised; the noise variance is the known 9. `literal` has one chain,
-targets from the present draw alone and a student trained by SGD; `best` averages targets over 16 chains and their
-reservoirs, and trains the students by Adam from eight starting points, of which the one closest to the teacher is kept.
+The paper's table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
+It gives 2,000 draws and nothing else. Inputs and targets are standardised; the noise variance is the known 9.
+`literal` has one chain, targets from the present draw alone and a student trained by SGD; `best` averages targets over
+16 chains and their reservoirs, and trains the students by Adam from eight starting points, of which the one closest to
+the teacher is kept.
 """
 
 import jax
@@ -18,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
+from darkbayes.files import write_arrays
 from darkbayes.model import Gaussian, GaussianPrior, Normal, Posterior, kl_normal, mlp
 from darkbayes.paper.toy import Preset, Problem, run_trial, summarise
-from darkbayes.runs import Run, write_arrays
+from darkbayes.runs import Run
 from darkbayes.student import GaussianStudent, uniform_box
-from darkbayes.types import Array, Data, Key
+from darkbayes.types import Array, Data
 
 STUDENTS = ((10,), (32, 32))
 

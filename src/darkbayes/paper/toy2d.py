@@ -7,10 +7,10 @@
 KL from HMC on a grid. The paper: SGD 0.246, SGLD 0.007, students 2-10-2 0.031, 2-100-2 0.014, 2-10-10-2 0.009.
 Ours: results/toy2d-best.json and results/toy2d-literal.json.
 
-The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its 100k steps, burn-in of 2k, every
-100th draw kept, one chain, targets from the present draw alone and a student trained by SGD. `best` averages targets over
-16 chains and their reservoirs, and trains the students by Adam from four starting points, of which the one closest to
-the teacher is kept.
+The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its 100k steps, burn-in of
+2k, every 100th draw kept, one chain, targets from the present draw alone and a student trained by SGD. `best` averages
+targets over 16 chains and their reservoirs, and trains the students by Adam from four starting points, of which the one
+closest to the teacher is kept.
 """
 
 import jax
@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import toy2d
+from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
 from darkbayes.paper.toy import Preset, Problem, run_trial, summarise
 from darkbayes.predict import ClassPredictive, metrics
-from darkbayes.runs import Run, write_arrays
+from darkbayes.runs import Run
 from darkbayes.student import SoftmaxStudent, uniform_box
 from darkbayes.types import Key
 

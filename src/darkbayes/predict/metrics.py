@@ -119,9 +119,7 @@ def kl_mixture(p: RegressionPredictive, q: RegressionPredictive, nodes: int = 20
 
     def log_density(predictive: RegressionPredictive, y: Array) -> Array:
         mixture = predictive.mixture
-        log_probs = -0.5 * (
-            jnp.log(2 * jnp.pi * mixture.variance) + (y - mixture.mean) ** 2 / mixture.variance
-        )
+        log_probs = -0.5 * (jnp.log(2 * jnp.pi * mixture.variance) + (y - mixture.mean) ** 2 / mixture.variance)
         return jax.nn.logsumexp(mixture.log_weights + log_probs, axis=0)
 
     def integrand(z: Array) -> Array:

@@ -1,7 +1,8 @@
 """One form for every prediction, whoever made it: draws, a student, a plug-in network.
 
-`ClassPredictive` and `RegressionPredictive` both offer ``log_prob(y)``, ``mean``, ``variance``, ``total``, ``aleatoric`` and
-``epistemic``; uncertainty is entropy in nats for classes, and variance for real targets. Metrics read nothing else.
+`ClassPredictive` and `RegressionPredictive` both offer ``log_prob(y)``, ``mean``, ``variance``, ``total``,
+``aleatoric`` and ``epistemic``; uncertainty is entropy in nats for classes, and variance for real targets. Metrics read
+nothing else.
 """
 
 from typing import Any
@@ -107,7 +108,8 @@ Predictive = ClassPredictive | RegressionPredictive
 def _known(part: Array | None) -> Array:
     if part is None:
         raise InvalidInput(
-            "this predictive does not know its aleatoric part: distil a student with decompose=True, or predict with draws"
+            "this predictive does not know its aleatoric part: distil a student with decompose=True, "
+            "or predict with draws"
         )
     return part
 

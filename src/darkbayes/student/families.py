@@ -7,9 +7,9 @@ The loss of a student S at x, given draws theta^s, is the paper's equation (2),
 which differs from KL(teacher || student) by a constant. It is closed form for `SoftmaxStudent` and
 `GaussianStudent`; for `MixtureStudent` the inner expectation is taken by Gauss-Hermite quadrature.
 
-With ``decompose=True`` a student has one more output per target, from which it tells the *aleatoric* part of its uncertainty:
-the expected entropy of a draw (classification) or its expected variance (regression). The rest is epistemic. That part is
-expressed as a fraction of the total, so that neither can be negative.
+With ``decompose=True`` a student has one more output per target, from which it tells the *aleatoric* part of its
+uncertainty: the expected entropy of a draw (classification) or its expected variance (regression). The rest is
+epistemic. The aleatoric part is expressed as a fraction of the total, so that neither can be negative.
 """
 
 from typing import Protocol

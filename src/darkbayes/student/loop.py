@@ -1,12 +1,12 @@
 """Algorithm 1 of the paper as one compiled loop: sample, ask, distil.
 
 After the burn-in, a *round* is `chain.thin` steps of every chain. Within it the student takes its turn after every
-`update_every` steps; its targets are the predictions of all draws at hand, the present one of each chain and some picked
-from each chain's reservoir, averaged. At the end of a round the present draws are offered to the reservoirs and
+`update_every` steps; its targets are the predictions of all draws at hand, the present one of each chain and some
+picked from each chain's reservoir, averaged. At the end of a round the present draws are offered to the reservoirs and
 their predictions at the monitored inputs enter a running average. Nothing grows with the number of draws.
 
-A state depends on the key and the number of steps alone, not on how the steps were cut into chunks, so that a run that was
-killed and resumed ends in the same bits.
+A state depends on the key and the number of steps alone, not on how the steps were cut into chunks, so that a run that
+was killed and resumed ends in the same bits.
 """
 
 from collections.abc import Iterator
@@ -181,7 +181,9 @@ class Distillation(eqx.Module):
         if state.reservoir is None:
             return state.teacher.draws
         keys = jax.random.split(key, self.settings.num_chains)
-        picked = jax.vmap(lambda key, kept: reservoir_pick(key, kept, self.settings.reservoir_picks))(keys, state.reservoir)
+        picked = jax.vmap(lambda key, kept: reservoir_pick(key, kept, self.settings.reservoir_picks))(
+            keys, state.reservoir
+        )
         return jax.tree.map(
             lambda now, past: jnp.concatenate([now, past.reshape(-1, *now.shape[1:])]), state.teacher.draws, picked
         )
@@ -203,7 +205,9 @@ class Distillation(eqx.Module):
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
 
         def of_one(params: PyTree) -> Array:
-            return jnp.mean(self.student.family.divergence(state.average, self.student.network.apply(params, self.monitor)))
+            return jnp.mean(
+                self.student.family.divergence(state.average, self.student.network.apply(params, self.monitor))
+            )
 
         return jax.vmap(of_one)(state.students)
 

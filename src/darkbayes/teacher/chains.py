@@ -13,6 +13,8 @@ from darkbayes.types import Array, Data, Info, Key, PyTree
 
 
 class MinibatchState(NamedTuple):
+    """The present draw, and the state of the transformation."""
+
     params: Draw
     transformation: PyTree
 

@@ -16,6 +16,8 @@ from darkbayes.types import Array, Data, Info, Key
 
 
 class NUTSState(NamedTuple):
+    """The present draw, and the state of NumPyro's kernel."""
+
     params: Draw
     kernel: Any
 

@@ -1,7 +1,6 @@
 """Random numbers in the shape of a pytree."""
 
 import jax
-import jax.numpy as jnp
 
 from darkbayes.types import Key, PyTree
 

@@ -13,6 +13,8 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class Reservoir(NamedTuple):
+    """Kept draws and how many there were to choose from."""
+
     slots: PyTree
     """Draws with a leading axis of the reservoir's size."""
     count: Array

@@ -23,6 +23,8 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class SGLDState(NamedTuple):
+    """The number of steps taken, for schedules."""
+
     count: Array
 
 
@@ -56,7 +58,7 @@ def sgld(
         updates = jax.tree.map(lambda g, xi: (-0.5 * step * g + spread * xi).astype(g.dtype), grads, noise)
         return updates, SGLDState(state.count + 1)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def as_schedule(name: str, value: float | optax.Schedule) -> optax.Schedule:

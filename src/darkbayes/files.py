@@ -1,0 +1,55 @@
+"""Files that appear whole or not at all: written aside, then renamed into place."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from darkbayes.errors import RunError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file aside and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that a person can read."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run, or say that it is not one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
+
+
+def write_arrays(path: Path, arrays: dict[str, Any], **notes: str) -> None:
+    """Write named arrays, with notes beside them, as a safetensors file."""
+    # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
+    plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    safetensors.numpy.save_file(plain, aside, metadata=notes)
+    os.replace(aside, path)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read what `write_arrays` wrote."""
+    try:
+        return safetensors.numpy.load_file(path)
+    except FileNotFoundError:
+        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+    except safetensors.SafetensorError as problem:
+        raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
