@@ -20,7 +20,7 @@ from darkbayes.predict import (
 )
 from darkbayes.runs import Run, row
 from darkbayes.student import Family, Queries, Settings, Student, distillation
-from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat
+from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat, stepped
 from darkbayes.types import Array, Data, Key
 
 
@@ -47,7 +47,8 @@ class Preset:
     burn_in: int
     thin: int
     optimiser: Literal["adam", "sgd"]
-    """The student's; Adam's learning rate falls to zero along a cosine, that of SGD is constant."""
+    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD by 0.8 after every twentieth of the
+    updates (for 100k of them, the paper's schedule for Boston)."""
     learning_rate: float
     query_batch: int
     chains: int = 1
@@ -66,7 +67,7 @@ class Preset:
         if self.optimiser == "adam":
             optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
         else:
-            optimiser = optax.sgd(self.learning_rate)
+            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
         return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
 
     def settings(self) -> Settings:

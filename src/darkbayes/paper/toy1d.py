@@ -53,7 +53,7 @@ PRESETS = {
         burn_in=20_000,
         thin=100,
         optimiser="sgd",
-        learning_rate=1e-2,
+        learning_rate=3e-4,
         query_batch=20,
         student_prior=1e-3,
     ),

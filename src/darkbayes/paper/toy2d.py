@@ -60,7 +60,7 @@ PRESETS = {
         burn_in=2_000,
         thin=100,
         optimiser="sgd",
-        learning_rate=5e-2,
+        learning_rate=2e-3,
         query_batch=20,
         student_prior=1e-3,
     ),

@@ -1,0 +1,157 @@
+"""Microseconds per step of Algorithm 1: a step of the teacher and an update of its student.
+
+    darkbayes bench engine        about a minute and a half on two cores
+
+Measured in turns in one process, so that whatever else the machine does meets all alike: one chain, many chains
+(the time for one step of one of them), and the same algorithm as a plain PyTorch loop where PyTorch is installed.
+Figures are medians over the repetitions, speedups medians of the ratios within a repetition.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from darkbayes.bench.common import median_row, say, with_bar
+from darkbayes.bench.shapes import SHAPES, Shape
+from darkbayes.errors import Divergence
+from darkbayes.model import Gaussian, GaussianPrior, Posterior, Softmax, mlp
+from darkbayes.student import (
+    Distillation,
+    GaussianStudent,
+    Settings,
+    SoftmaxStudent,
+    Student,
+    distillation,
+    jitter,
+    uniform_box,
+)
+from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
+
+
+class Contender(NamedTuple):
+    """Something that runs steps of Algorithm 1."""
+
+    method: str
+    run: Callable[[int], None]
+    """Runs that many steps and returns when they are done."""
+    chains: int
+    check: Callable[[], None]
+    """Raises if the numbers did not stay finite."""
+
+
+def rows(
+    *, seed: int, quiet: bool, shapes: tuple[Shape, ...] = SHAPES, repetitions: int = 9, seconds: float = 0.5
+) -> list[dict[str, Any]]:
+    """Time every shape; each measurement lasts about `seconds`, or `thin` steps of the shape if that is longer."""
+    with_pytorch = _pytorch_is_there()
+    found = []
+    for shape in shapes:
+        found += shape_rows(shape, with_pytorch, seed=seed, quiet=quiet, repetitions=repetitions, seconds=seconds)
+    return found
+
+
+def _pytorch_is_there() -> bool:
+    try:
+        import darkbayes.bench.pytorch  # noqa: F401
+    except ImportError:
+        # Whoever asked for the comparison must learn why it is missing, quiet or not.
+        say("no PyTorch, so no comparison with it: pip install torch to get one", quiet=False)
+        return False
+    return True
+
+
+def shape_rows(
+    shape: Shape, with_pytorch: bool, *, seed: int, quiet: bool, repetitions: int, seconds: float
+) -> list[dict[str, Any]]:
+    """Time one shape."""
+    x, y = shape.data(seed)
+    chain = teacher(shape, x, y)
+    contenders = [ours(shape, chain, 1, seed), ours(shape, chain, shape.chains, seed)]
+    if with_pytorch:
+        contenders.append(pytorch(shape, x, y, seed))
+    times = interleaved(contenders, shape.thin, repetitions, seconds)
+    for contender in contenders:
+        contender.check()
+    found = [median_row(method, "us_per_step", values) for method, values in times.items()]
+    if with_pytorch:
+        alone, theirs = contenders[0].method, contenders[-1].method
+        ratios = [their / our for our, their in zip(times[alone], times[theirs], strict=True)]
+        result = median_row(f"engine {shape.name} against pytorch", "speedup", ratios)
+        found.append(with_bar(result, "at least", shape.speedup_bar))
+    for result in found:
+        say(f"{result['method']}: {result['metric']} {result['mean']:.4g}", quiet=quiet)
+    return found
+
+
+def teacher(shape: Shape, x: np.ndarray, y: np.ndarray) -> MinibatchChain:
+    """SGLD on the shape's posterior."""
+    likelihood = Gaussian(noise_precision=shape.noise_precision) if shape.classes is None else Softmax(shape.classes)
+    network = mlp(shape.hidden, shape.teacher_width)
+    posterior = Posterior(network, likelihood, GaussianPrior(shape.prior_precision), shape.examples)
+    return minibatch_chain(posterior, sgld(shape.step_size), x, y, batch_size=shape.batch_size, thin=shape.thin)
+
+
+def student(shape: Shape, chain: MinibatchChain, chains: int) -> Distillation:
+    """The teacher with its student, trained by SGD."""
+    family = GaussianStudent(1) if shape.classes is None else SoftmaxStudent(shape.classes)
+    network = mlp(shape.hidden, shape.student_width)
+    learner = Student(network, family, optax.sgd(shape.learning_rate), shape.student_prior)
+    queries = uniform_box(-10.0, 10.0) if shape.jitter is None else jitter(shape.jitter)
+    settings = Settings(num_chains=chains, query_batch=shape.query_batch)
+    return distillation(chain, learner, queries, settings)
+
+
+def ours(shape: Shape, chain: MinibatchChain, chains: int, seed: int) -> Contender:
+    """The compiled loop."""
+    parts = student(shape, chain, chains)
+    state = parts.init(jax.random.key(seed))
+
+    def run(steps: int) -> None:
+        nonlocal state
+        # A NumPy count is an argument of the compiled program; a Python one would compile it anew.
+        state, _ = jax.block_until_ready(parts.advance(state, np.int32(steps // shape.thin)))  # pyright: ignore
+
+    def check() -> None:
+        raise_on_failure(chain, state.teacher)
+        if int(state.failed_update) >= 0:
+            raise Divergence(f"the {shape.name} benchmark's student diverged: its times mean nothing")
+
+    label = "1 chain" if chains == 1 else f"{chains} chains, per chain"
+    return Contender(f"engine {shape.name}, {label}", run, chains, check)
+
+
+def pytorch(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> Contender:
+    """The same in PyTorch, on a device of the same kind."""
+    from darkbayes.bench.pytorch import Loop
+
+    loop = Loop(shape, x, y, seed=seed, device="cuda" if jax.default_backend() == "gpu" else "cpu")
+
+    def check() -> None:
+        if not loop.finite():
+            raise Divergence(f"the {shape.name} benchmark's PyTorch loop diverged: its times mean nothing")
+
+    return Contender(f"pytorch {shape.name}", loop.run, 1, check)
+
+
+def interleaved(contenders: list[Contender], unit: int, repetitions: int, seconds: float) -> dict[str, list[float]]:
+    """Microseconds per step and chain of each contender, which take turns; steps come in multiples of `unit`."""
+
+    def timed(contender: Contender, steps: int) -> float:
+        began = time.perf_counter()
+        contender.run(steps)
+        return time.perf_counter() - began
+
+    steps = {}
+    for contender in contenders:
+        contender.run(unit)  # Compiles, or warms up.
+        steps[contender.method] = unit * max(1, int(seconds / timed(contender, unit)))
+    times: dict[str, list[float]] = {contender.method: [] for contender in contenders}
+    for _ in range(repetitions):
+        for contender in contenders:
+            took = timed(contender, steps[contender.method])
+            times[contender.method].append(1e6 * took / (steps[contender.method] * contender.chains))
+    return times

@@ -1,0 +1,60 @@
+"""Peak memory of a distillation with few kept draws and with many: it must not grow with their number.
+
+    darkbayes bench memory        about a minute
+
+Each runs in a process of its own, ``python -m darkbayes.bench.memory DRAWS SEED``, which prints its peak in megabytes.
+"""
+
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+
+from darkbayes.bench.common import output_of, python, say, with_bar
+from darkbayes.data import toy2d
+from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
+from darkbayes.runs import row
+from darkbayes.student import Settings, SoftmaxStudent, Student, distil, uniform_box
+from darkbayes.teacher import minibatch_chain, sgld
+
+
+def rows(*, seed: int, quiet: bool, few: int = 10_000, many: int = 1_000_000) -> list[dict[str, Any]]:
+    """The peak resident set for either number of kept draws, and the ratio of the two."""
+    peaks = []
+    for draws in (few, many):
+        peaks.append(float(output_of(python("-m", "darkbayes.bench.memory", str(draws), str(seed)))))
+        say(f"{draws:,} kept draws: {peaks[-1]:.1f} MB at most", quiet=quiet)
+    labels = [f"{draws:,} kept draws" for draws in (few, many)]
+    found = [row(label, "peak_rss_mb", [peak]) for label, peak in zip(labels, peaks, strict=True)]
+    ratio = row(f"{many:,} against {few:,} kept draws", "rss_ratio", [peaks[1] / peaks[0]])
+    return [*found, with_bar(ratio, "at most", 1.05)]
+
+
+def distil_toy(draws: int, seed: int) -> None:
+    """Distil the 2-D toy problem with every step a kept draw, and a reservoir that all of them are offered to."""
+    data_key, distil_key = jax.random.split(jax.random.key(seed))
+    data = toy2d(data_key)
+    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))
+    teacher = minibatch_chain(posterior, sgld(1e-2), *data, batch_size=None, thin=1)
+    student = Student(mlp([10], 2), SoftmaxStudent(2), optax.sgd(1e-2))
+    settings = Settings(query_batch=20, reservoir=10)
+    distil(teacher, student, uniform_box(-10.0, 10.0), distil_key, steps=draws, settings=settings, quiet=True)
+
+
+def peak_megabytes() -> float:
+    """The largest resident set that this process has had."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Linux hands the peak of the parent that started a process on to its ``ru_maxrss``, but not to ``VmHWM``.
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+if __name__ == "__main__":
+    distil_toy(int(sys.argv[1]), int(sys.argv[2]))
+    print(peak_megabytes())

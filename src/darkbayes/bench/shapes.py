@@ -1,0 +1,105 @@
+"""The problems that the engine is timed on: the shapes of the paper's, filled with random numbers.
+
+How long a step takes does not depend on the numbers, as long as they stay finite.
+"""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A problem with a one-network teacher and a student of the same hidden layers."""
+
+    name: str
+    examples: int
+    features: int
+    hidden: tuple[int, ...]
+    classes: int | None
+    """None for regression on one target."""
+    batch_size: int | None
+    """Examples per step of the teacher; None for all of them."""
+    query_batch: int
+    jitter: float | None
+    """The noise on training inputs that makes them queries; None for queries uniform on a box of side 20."""
+    step_size: float
+    learning_rate: float
+    chains: int
+    """How many chains to run in the second measurement."""
+    thin: int
+    """Steps between two kept draws, and the least number of steps that is timed."""
+    speedup_bar: float
+    """By what factor one chain should beat PyTorch."""
+    prior_precision: float = 1.0
+    noise_precision: float = 1.25
+    student_prior: float = 1e-3
+
+    @property
+    def teacher_width(self) -> int:
+        """Logits, or the mean of the target."""
+        return self.classes or 1
+
+    @property
+    def student_width(self) -> int:
+        """Logits, or the mean and the log variance of the target."""
+        return self.classes or 2
+
+    def data(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform inputs in [0, 1) and random targets."""
+        rng = np.random.default_rng(seed)
+        x = rng.random((self.examples, self.features), np.float32)
+        if self.classes is None:
+            return x, rng.standard_normal((self.examples, 1), np.float32)
+        return x, rng.integers(0, self.classes, self.examples)
+
+
+TOY = Shape(
+    name="toy",
+    examples=20,
+    features=2,
+    hidden=(10,),
+    classes=2,
+    batch_size=None,
+    query_batch=20,
+    jitter=None,
+    step_size=1e-2,
+    learning_rate=1e-2,
+    chains=20,
+    thin=100,
+    speedup_bar=8.0,
+)
+
+BOSTON = Shape(
+    name="boston",
+    examples=455,
+    features=13,
+    hidden=(50,),
+    classes=None,
+    batch_size=1,
+    query_batch=1,
+    jitter=0.05,
+    step_size=1e-5,
+    learning_rate=1e-2,
+    chains=20,
+    thin=100,
+    speedup_bar=20.0,
+)
+
+MNIST = Shape(
+    name="mnist",
+    examples=50_000,
+    features=784,
+    hidden=(400, 400),
+    classes=10,
+    batch_size=100,
+    query_batch=100,
+    jitter=0.001,
+    step_size=4e-6,
+    learning_rate=5e-3,
+    chains=10,
+    thin=20,
+    speedup_bar=1.25,
+)
+
+SHAPES = (TOY, BOSTON, MNIST)

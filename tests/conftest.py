@@ -1,0 +1,128 @@
+"""Shared by all tests: strictness, small problems whose answers are known, and a counter of compilations."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import darkbayes as db
+
+
+@pytest.fixture(scope="module")
+def strict_dtypes() -> Iterator[None]:
+    """No implicit dtype promotion. Asked for per file: Adam of optax and NUTS of NumPyro do not survive it."""
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def strict(strict_dtypes: None) -> Iterator[None]:
+    """No implicit rank promotion either. Not for mixtures, which broadcast over their leading axis."""
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def compilations() -> Iterator[Counter[str]]:
+    """How often XLA has compiled each function since the test began, by the function's name."""
+    counts: Counter[str] = Counter()
+
+    def listen(event: str, duration: float, **details: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            counts[details["fun_name"].removeprefix("jit(").removesuffix(")")] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield counts
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture(scope="session")
+def classes() -> db.Data:
+    """Ten points of each of two classes in the plane."""
+    return db.toy2d(jax.random.key(0))
+
+
+@pytest.fixture(scope="session")
+def linear() -> db.Network:
+    """A linear network without hidden layers or bias, as a pair of functions; its weights are one array."""
+    return linear_network(1)
+
+
+@pytest.fixture(scope="session")
+def logistic() -> db.Network:
+    """The same with two outputs, for two classes."""
+    return linear_network(2)
+
+
+def linear_network(outputs: int) -> db.Network:
+    def init(key: jax.Array, x: jax.Array) -> jax.Array:
+        return 0.1 * jax.random.normal(key, (x.shape[-1], outputs))
+
+    return db.Network(init, lambda weights, x: x @ weights)
+
+
+class Conjugate(NamedTuple):
+    """Bayesian linear regression, whose posterior is known."""
+
+    posterior: db.Posterior
+    data: db.Data
+    prior_precision: float
+    noise_precision: float
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+@pytest.fixture(scope="session")
+def conjugate(linear: db.Network) -> Conjugate:
+    """Six points, a slope and an intercept."""
+    prior_precision, noise_precision = 2.0, 3.0
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(size=6), np.ones(6)], axis=1)
+    y = x @ [[1.0], [-0.5]] + rng.normal(size=(6, 1)) / np.sqrt(noise_precision)
+    covariance = np.linalg.inv(prior_precision * np.eye(2) + noise_precision * x.T @ x)
+    mean = noise_precision * covariance @ x.T @ y[:, 0]
+    posterior = db.Posterior(linear, db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=6)
+    return Conjugate(posterior, db.as_data(x, y), prior_precision, noise_precision, mean, covariance)
+
+
+@pytest.fixture(scope="session")
+def draw_stack() -> Any:
+    """Stacks independent draws: ``draw_stack(posterior, x, number)``."""
+
+    def stack(posterior: db.Posterior, x: jax.Array, number: int, seed: int = 0) -> db.Draw:
+        return jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(seed), number))
+
+    return stack
+
+
+@pytest.fixture(scope="session")
+def z_scores() -> Any:
+    """Scores of estimates from independent chains: ``z_scores(values, expected)``, chains along the first axis.
+
+    About standard normal if the estimates of the chains have the expected mean.
+    """
+
+    def scores(values: Any, expected: Any) -> np.ndarray:
+        values = np.asarray(values, np.float64)
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        return (values.mean(axis=0) - np.asarray(expected)) / error
+
+    return scores
+
+
+@pytest.fixture(scope="session")
+def trees_equal() -> Any:
+    """Whether two pytrees hold the same bits."""
+
+    def equal(first: Any, second: Any) -> bool:
+        def bits(leaf: Any) -> np.ndarray:
+            return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+        same = jax.tree.map(lambda a, b: np.array_equal(bits(a), bits(b), equal_nan=True), first, second)
+        return all(jax.tree.leaves(same))
+
+    return equal
