@@ -55,7 +55,7 @@ def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> N
 
 
 def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(logistic: db.Network) -> None:
-    """One posterior object for both; the bias is of first order in the step size."""
+    """One posterior object for both; the bias is of first order in the step size, so the KL is of second."""
     data = db.toy2d(jax.random.key(2), per_class=5)
     posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(0.5), num_data=10)
     grid = jnp.stack(jnp.meshgrid(jnp.linspace(-6, 6, 7), jnp.linspace(-6, 6, 7)), axis=-1).reshape(-1, 2)
@@ -66,13 +66,13 @@ def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(log
 
     truth = predictive(db.nuts_chain(posterior, *data, burn_in=150), 100, 200)
     divergences = []
-    for step_size in (0.5, 0.25, 0.05):
+    for step_size in (0.5, 0.1):
         chain = db.minibatch_chain(
             posterior, db.sgld(step_size), *data, batch_size=None, burn_in=int(40 / step_size), thin=int(2 / step_size)
         )
         divergences.append(db.metrics.kl(truth, predictive(chain, 200, 200)))
-    assert divergences[0] > 2 * divergences[1] > 4 * divergences[2]
-    assert divergences[2] < 1e-4
+    assert divergences[0] > 10 * divergences[1]
+    assert divergences[1] < 2e-4
 
 
 @pytest.mark.parametrize(("name", "value"), [("burn_in", 0), ("thin", 0)])

@@ -70,6 +70,8 @@ class Bench:
     """where random numbers start"""
     out: Path | None = None
     """a JSON file for the results"""
+    quiet: bool = False
+    """no progress lines"""
     json: bool = False
     """print the results as JSON instead of a table"""
 
@@ -79,7 +81,7 @@ class Bench:
 
         if self.out is not None and self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a folder: name a file")
-        results = bench.run(self.what, seed=self.seed)
+        results = bench.run(self.what, seed=self.seed, quiet=self.quiet)
         if self.out is not None:
             files.write_json(self.out, results)
         _show(results, self.json)

@@ -3,10 +3,13 @@
     darkbayes bench engine        about a minute and a half on two cores
 
 Measured in turns in one process, so that whatever else the machine does meets all alike: one chain, many chains
-(the time for one step of one of them), and the same algorithm as a plain PyTorch loop where PyTorch is installed.
-Figures are medians over the repetitions, speedups medians of the ratios within a repetition.
+(the time for one step of one of them), and the same algorithm as a plain PyTorch loop where PyTorch is installed, with
+as many threads as it takes by itself and with one. Figures are medians over the repetitions. The speedup is that of one
+chain against the faster of the two PyTorch loops, the median of the ratios within a repetition: on small networks, or
+when other programs use the cores, PyTorch's threads wait for each other and a loop with many is slower by far.
 """
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,6 +41,8 @@ class Contender(NamedTuple):
     method: str
     run: Callable[[int], None]
     """Runs that many steps and returns when they are done."""
+    unit: int
+    """Steps come in multiples of this."""
     chains: int
     check: Callable[[], None]
     """Raises if the numbers did not stay finite."""
@@ -47,6 +52,8 @@ def rows(
     *, seed: int, quiet: bool, shapes: tuple[Shape, ...] = SHAPES, repetitions: int = 9, seconds: float = 0.5
 ) -> list[dict[str, Any]]:
     """Time every shape; each measurement lasts about `seconds`, or `thin` steps of the shape if that is longer."""
+    if os.getloadavg()[0] > (os.cpu_count() or 1):
+        say("the machine is busy with other work: expect times that are too long", quiet=quiet)
     with_pytorch = _pytorch_is_there()
     found = []
     for shape in shapes:
@@ -56,10 +63,13 @@ def rows(
 
 def _pytorch_is_there() -> bool:
     try:
-        import darkbayes.bench.pytorch  # noqa: F401
+        from darkbayes.bench import pytorch
     except ImportError:
         # Whoever asked for the comparison must learn why it is missing, quiet or not.
         say("no PyTorch, so no comparison with it: pip install torch to get one", quiet=False)
+        return False
+    if not pytorch.can_use(jax.default_backend()):
+        say(f"this PyTorch cannot use the {jax.default_backend()}, so no comparison with it", quiet=False)
         return False
     return True
 
@@ -71,15 +81,12 @@ def shape_rows(
     x, y = shape.data(seed)
     chain = teacher(shape, x, y)
     contenders = [ours(shape, chain, 1, seed), ours(shape, chain, shape.chains, seed)]
-    if with_pytorch:
-        contenders.append(pytorch(shape, x, y, seed))
-    times = interleaved(contenders, shape.thin, repetitions, seconds)
-    for contender in contenders:
-        contender.check()
+    peers = theirs(shape, x, y, seed) if with_pytorch else []
+    times = interleaved([*contenders, *peers], repetitions, seconds)
     found = [median_row(method, "us_per_step", values) for method, values in times.items()]
-    if with_pytorch:
-        alone, theirs = contenders[0].method, contenders[-1].method
-        ratios = [their / our for our, their in zip(times[alone], times[theirs], strict=True)]
+    if peers:
+        best = min((times[peer.method] for peer in peers), key=np.median)
+        ratios = [their / our for our, their in zip(times[contenders[0].method], best, strict=True)]
         result = median_row(f"engine {shape.name} against pytorch", "speedup", ratios)
         found.append(with_bar(result, "at least", shape.speedup_bar))
     for result in found:
@@ -121,24 +128,30 @@ def ours(shape: Shape, chain: MinibatchChain, chains: int, seed: int) -> Contend
             raise Divergence(f"the {shape.name} benchmark's student diverged: its times mean nothing")
 
     label = "1 chain" if chains == 1 else f"{chains} chains, per chain"
-    return Contender(f"engine {shape.name}, {label}", run, chains, check)
+    return Contender(f"engine {shape.name}, {label}", run, shape.thin, chains, check)
 
 
-def pytorch(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> Contender:
-    """The same in PyTorch, on a device of the same kind."""
-    from darkbayes.bench.pytorch import Loop
+def theirs(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> list[Contender]:
+    """The same in PyTorch, on a device of the same kind: with the threads it takes by itself, and with one."""
+    from darkbayes.bench import pytorch
 
-    loop = Loop(shape, x, y, seed=seed, device="cuda" if jax.default_backend() == "gpu" else "cpu")
+    def contender(method: str, threads: int) -> Contender:
+        loop = pytorch.Loop(shape, x, y, seed=seed, backend=jax.default_backend(), threads=threads)
 
-    def check() -> None:
-        if not loop.finite():
-            raise Divergence(f"the {shape.name} benchmark's PyTorch loop diverged: its times mean nothing")
+        def check() -> None:
+            if not loop.finite():
+                raise Divergence(f"the {shape.name} benchmark's PyTorch loop diverged: its times mean nothing")
 
-    return Contender(f"pytorch {shape.name}", loop.run, 1, check)
+        return Contender(method, loop.run, unit=5, chains=1, check=check)
+
+    found = [contender(f"pytorch {shape.name}", pytorch.DEFAULT_THREADS)]
+    if pytorch.DEFAULT_THREADS > 1 and jax.default_backend() == "cpu":
+        found.append(contender(f"pytorch {shape.name}, 1 thread", 1))
+    return found
 
 
-def interleaved(contenders: list[Contender], unit: int, repetitions: int, seconds: float) -> dict[str, list[float]]:
-    """Microseconds per step and chain of each contender, which take turns; steps come in multiples of `unit`."""
+def interleaved(contenders: list[Contender], repetitions: int, seconds: float) -> dict[str, list[float]]:
+    """Microseconds per step and chain of each contender, which take turns."""
 
     def timed(contender: Contender, steps: int) -> float:
         began = time.perf_counter()
@@ -147,11 +160,13 @@ def interleaved(contenders: list[Contender], unit: int, repetitions: int, second
 
     steps = {}
     for contender in contenders:
-        contender.run(unit)  # Compiles, or warms up.
-        steps[contender.method] = unit * max(1, int(seconds / timed(contender, unit)))
+        contender.run(contender.unit)  # Compiles, or warms up.
+        steps[contender.method] = contender.unit * max(1, int(seconds / timed(contender, contender.unit)))
     times: dict[str, list[float]] = {contender.method: [] for contender in contenders}
     for _ in range(repetitions):
         for contender in contenders:
             took = timed(contender, steps[contender.method])
             times[contender.method].append(1e6 * took / (steps[contender.method] * contender.chains))
+    for contender in contenders:
+        contender.check()
     return times

@@ -15,6 +15,15 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from darkbayes.bench.shapes import Shape
 
+DEFAULT_THREADS: int = torch.get_num_threads()
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+"""PyTorch's name of the device, by the name of JAX's backend."""
+
+
+def can_use(backend: str) -> bool:
+    """Whether PyTorch has a device of the kind that JAX's backend runs on."""
+    return backend == "cpu" or (backend == "gpu" and torch.cuda.is_available())
+
 
 def network(widths: list[int]) -> nn.Sequential:
     """A fully connected ReLU network."""
@@ -27,10 +36,10 @@ def network(widths: list[int]) -> nn.Sequential:
 class Loop:
     """One SGLD chain and its student."""
 
-    def __init__(self, shape: Shape, x: np.ndarray, y: np.ndarray, *, seed: int, device: str):
+    def __init__(self, shape: Shape, x: np.ndarray, y: np.ndarray, *, seed: int, backend: str, threads: int):
         """Networks at their starting points, and the data on the device."""
         torch.manual_seed(seed)
-        self.shape, self.device = shape, torch.device(device)
+        self.shape, self.device, self.threads = shape, torch.device(DEVICES[backend]), threads
         self.x, self.y = torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device)
         self.teacher = network([shape.features, *shape.hidden, shape.teacher_width]).to(self.device)
         self.student = network([shape.features, *shape.hidden, shape.student_width]).to(self.device)
@@ -41,6 +50,7 @@ class Loop:
 
     def run(self, steps: int) -> None:
         """Run steps of the teacher, each followed by an update of the student, and wait until they are done."""
+        torch.set_num_threads(self.threads)
         for _ in range(steps):
             self.teacher_step()
             self.student_step()

@@ -2,10 +2,10 @@
 
     darkbayes bench resume        about two minutes
 
-Each life is a process, ``python -m darkbayes.bench.resume FOLDER STEPS SEED``, that begins the run in the folder or goes
-on with it. Some are killed while they start (import, compile, load the checkpoint), some at work, some as they write a
-checkpoint. The kills are spread over the whole run, so that the last can only be reached from the checkpoints that the
-lives before it left.
+Each life is a process, ``python -m darkbayes.bench.resume FOLDER STEPS SEED``, that begins the run in the folder or
+goes on with it. Some are killed while they start (import, compile, load the checkpoint), some at work, some as they
+write a checkpoint. The kills are spread over the whole run, so that the last can only be reached from the checkpoints
+that the lives before it left.
 """
 
 import math
@@ -54,10 +54,11 @@ def rows(*, seed: int, quiet: bool, steps: int = 500_000, kills: int = 10) -> li
         startup = uninterrupted(whole, steps, seed)
         struck, while_saving = 0, 0
         for kill in schedule(np.random.default_rng(seed), kills, steps, startup):
+            before = half_written(broken)
             if not live_until(kill, broken, steps, seed):
                 break
             struck += 1
-            while_saving += any(_checkpoints(broken).glob(".step-*"))
+            while_saving += bool(half_written(broken) - before)
             say(f"killed {kill.phase}, newest checkpoint at step {newest_step(broken):,} of {steps:,}", quiet=quiet)
         reached = newest_step(broken) / steps
         with life(broken, steps, seed) as process:
@@ -108,13 +109,12 @@ def uninterrupted(folder: Path, steps: int, seed: int) -> float:
 
 def live_until(kill: Kill, folder: Path, steps: int, seed: int) -> bool:
     """Let the run in `folder` go on until it is killed; returns False if it finished before that."""
-    before = newest_step(folder)
+    before, left_over = newest_step(folder), half_written(folder)
     with life(folder, steps, seed) as process:
         if kill.phase != "starting":
             wait_until(process, lambda: newest_step(folder) >= max(kill.step, before + 1))
         if kill.phase == "saving":
-            # What an earlier kill left half written is cleared away at this life's first checkpoint, awaited above.
-            wait_until(process, lambda: any(_checkpoints(folder).glob(".step-*")), every=0.0002)
+            wait_until(process, lambda: bool(half_written(folder) - left_over), every=0.0002)
         wait_until(process, lambda: False, timeout=kill.delay)
         process.kill()
     return process.returncode == -signal.SIGKILL
@@ -136,6 +136,11 @@ def wait_until(
 def newest_step(folder: Path) -> int:
     """The step of the newest whole checkpoint; 0 if there is none."""
     return max((int(path.name.removeprefix("step-")) for path in _checkpoints(folder).glob("step-*")), default=0)
+
+
+def half_written(folder: Path) -> set[Path]:
+    """Checkpoints that are being written, or were when a life ended."""
+    return set(_checkpoints(folder).glob(".step-*"))
 
 
 def _checkpoints(folder: Path) -> Path:

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp  # noqa: F401  (used by the doctest)
 
 from darkbayes.errors import InvalidInput
 from darkbayes.types import Array, Key, Network, PyTree
@@ -19,6 +18,7 @@ def from_equinox(build: Callable[[Key], Any]) -> Network:
     Its floating-point arrays are the weights. To start every chain from one trained module, pass
     ``lambda key: module``.
 
+    >>> import jax.numpy as jnp
     >>> network = from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 1, key=key))
     >>> x = jnp.zeros((5, 3))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape

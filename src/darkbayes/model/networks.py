@@ -13,6 +13,7 @@ from darkbayes.types import Array, Key, Network
 def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array] = jax.nn.relu) -> Network:
     """A fully connected network; inputs with several axes are flattened.
 
+    >>> import jax.numpy as jnp
     >>> network = mlp([10, 10], 2)
     >>> x = jnp.zeros((5, 3))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
@@ -46,6 +47,7 @@ def cnn(
 
     Inputs are ``[batch, channels, height, width]``.
 
+    >>> import jax.numpy as jnp
     >>> network = cnn([4, 8], 16, 10)
     >>> x = jnp.zeros((5, 1, 28, 28))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape

@@ -3,6 +3,7 @@ measured by its KL from the truth on a grid of inputs."""
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -23,12 +24,14 @@ from darkbayes.student import Family, Queries, Settings, Student, distillation
 from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat, stepped
 from darkbayes.types import Array, Data, Key
 
+TEACHER = "teacher."
+"""What marks the teacher's arrays among a student's."""
+
 
 class Problem(NamedTuple):
-    """One draw of a toy problem, and how to look at it."""
+    """A toy problem apart from its data, and how to look at it."""
 
     posterior: Posterior
-    data: Data
     grid: Array
     """Where predictive distributions are compared."""
     queries: Queries
@@ -82,47 +85,65 @@ class Preset:
         )
 
 
-def run_trial(run: Run, folder: str, problem: Problem, preset: Preset, key: Key) -> dict[str, dict[str, np.ndarray]]:
-    """The predictions of every method on the grid, by method; what was computed before is not computed again."""
-    hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
-    posterior, data = problem.posterior, problem.data
-    width_in = problem.grid.shape[-1]
+class Experiment:
+    """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
-    def hmc() -> dict[str, Any]:
-        chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
-        draws = sample(chain, hmc_key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
-        rhat = prediction_rhat(posterior, draws, problem.grid)
-        return as_arrays(predict_draws(posterior, flat, problem.grid)) | {"rhat": rhat}
-
-    def sgd() -> dict[str, Any]:
+    def __init__(self, run: Run, problem: Problem, preset: Preset):
+        """Build the samplers and the students."""
+        self.run, self.problem, self.preset = run, problem, preset
+        self.sampler = sgld(preset.step_size)
         # The teacher's own drift, without its noise.
-        optimiser = optax.sgd(preset.step_size / 2)
-        chain = minibatch_chain(posterior, optimiser, *data, batch_size=None, burn_in=preset.steps - 1)
-        draws = sample(chain, sgd_key, num_chains=1, num_draws=1)
-        return as_arrays(predict_plugin(posterior, jax.tree.map(lambda leaf: leaf[0, 0], draws), problem.grid))
+        self.plug_in = optax.with_extra_args_support(optax.sgd(preset.step_size / 2))
+        width = problem.grid.shape[-1]
+        self.students = {
+            "-".join(map(str, (width, *hidden, problem.family.width))): preset.student(hidden, problem.family)
+            for hidden in preset.students
+        }
 
-    teacher = minibatch_chain(
-        posterior, sgld(preset.step_size), *data, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
-    )
+    def trial(self, folder: str, data: Data, key: Key) -> dict[str, dict[str, np.ndarray]]:
+        """The predictions of every method on the grid, by method; what was computed before is not computed again."""
+        hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
+        methods = {
+            "hmc": self.run.once(f"{folder}/hmc", lambda: self.hmc(data, hmc_key)),
+            "sgd": self.run.once(f"{folder}/sgd", lambda: self.sgd(data, sgd_key)),
+        }
+        students = {}
+        for label, student in self.students.items():
+            name = f"{folder}/student-{label}"
+            distilled = partial(self.distilled, name, student, data, distil_key)
+            students[f"student {label}"] = self.run.once(name, distilled)
+        # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
+        first = next(iter(students.values()))
+        teacher = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
+        return methods | {"sgld": teacher} | students
 
-    def distilled(name: str, hidden: tuple[int, ...]) -> dict[str, Any]:
-        student = preset.student(hidden, problem.family)
+    def hmc(self, data: Data, key: Key) -> dict[str, Any]:
+        """The truth."""
+        preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
+        chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+        return as_arrays(predict_draws(posterior, flat, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+
+    def sgd(self, data: Data, key: Key) -> dict[str, Any]:
+        """The plug-in network."""
+        posterior = self.problem.posterior
+        chain = minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
+        draws = sample(chain, key, num_chains=1, num_draws=1)
+        weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
+        return as_arrays(predict_plugin(posterior, weights, self.problem.grid))
+
+    def distilled(self, name: str, student: Student, data: Data, key: Key) -> dict[str, Any]:
+        """A student, and the teacher that it learned from."""
+        problem, preset = self.problem, self.preset
+        teacher = minibatch_chain(
+            problem.posterior, self.sampler, *data, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
+        )
         parts = distillation(teacher, student, problem.queries, preset.settings(), monitor=problem.grid)
-        state = run.distil(name, parts, distil_key, preset.steps)
+        state = self.run.distil(name, parts, key, preset.steps)
+        taught = as_arrays(predict_average(state.average))
         own = as_arrays(predict_student(student, parts.best(state), problem.grid))
-        return own | {f"teacher.{k}": v for k, v in as_arrays(predict_average(state.average)).items()}
-
-    methods = {"hmc": run.once(f"{folder}/hmc", hmc), "sgd": run.once(f"{folder}/sgd", sgd)}
-    students = {}
-    for hidden in preset.students:
-        label = "-".join(map(str, (width_in, *hidden, problem.family.width)))
-        name = f"{folder}/student-{label}"
-        students[f"student {label}"] = run.once(name, lambda name=name, hidden=hidden: distilled(name, hidden))
-    # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
-    first = next(iter(students.values()))
-    methods["sgld"] = {k.removeprefix("teacher."): v for k, v in first.items() if k.startswith("teacher.")}
-    return methods | students
+        return own | {TEACHER + name: value for name, value in taught.items()}
 
 
 def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
@@ -133,7 +154,7 @@ def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
         distribution = posterior.distribution(draw, points)
         return distribution.probs[:, 1:] if isinstance(distribution, Categorical) else distribution.mean
 
-    predictions = jax.jit(jax.vmap(lambda chain: jax.lax.map(outputs, chain)))(draws)
+    predictions = jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)
     return float(split_rhat(predictions).max())
 
 

@@ -20,11 +20,10 @@ import numpy as np
 from darkbayes.data import toy2d
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
-from darkbayes.paper.toy import Preset, Problem, run_trial, summarise
+from darkbayes.paper.toy import Experiment, Preset, Problem, summarise
 from darkbayes.predict import ClassPredictive, metrics
 from darkbayes.runs import Run
 from darkbayes.student import SoftmaxStudent, uniform_box
-from darkbayes.types import Key
 
 PAPER = {
     "sgd": 0.246,
@@ -86,25 +85,25 @@ PRESETS = {
 GRID_LINES = 101
 
 
-def problem(key: Key) -> Problem:
-    """One draw of the data, the paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
-    data = toy2d(key)
+def problem() -> Problem:
+    """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-10.0, 10.0, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))
-    return Problem(posterior, data, grid, uniform_box(-10.0, 10.0), SoftmaxStudent(2))
+    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    return Problem(posterior, grid, uniform_box(-10.0, 10.0), SoftmaxStudent(2))
 
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     """Run all trials; returns the rows of results and leaves the figure's arrays in the run's folder."""
+    experiment = Experiment(run, problem(), preset)
     done = []
     for trial in range(trials):
         data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))
-        drawn = problem(data_key)
-        done.append(run_trial(run, f"trial-{trial}", drawn, preset, method_key))
+        data = toy2d(data_key)
+        done.append(experiment.trial(f"trial-{trial}", data, method_key))
         if trial == 0:
             panels = {f"probs.{method}": arrays["probs"][:, 1] for method, arrays in done[0].items()}
-            write_arrays(run.path / "figure.safetensors", panels | {"x": drawn.data.x, "y": drawn.data.y})
+            write_arrays(run.path / "figure.safetensors", panels | {"x": data.x, "y": data.y})
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
         return metrics.kl(ClassPredictive(jnp.asarray(p["probs"])), ClassPredictive(jnp.asarray(q["probs"])))

@@ -10,6 +10,7 @@ def normal_like(key: Key, tree: PyTree) -> PyTree:
 
     All are drawn in one call and cut up: for small networks the number of calls is what costs.
 
+    >>> import jax.numpy as jnp
     >>> normal_like(jax.random.key(0), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})["w"].shape
     (3, 2)
     """

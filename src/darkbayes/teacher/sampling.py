@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import require_count
-from darkbayes.teacher.parallel import Chains, burn, in_chunks, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.parallel import Chains, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.types import Array, Chain, Key, PyTree
 
 
@@ -25,21 +25,23 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int) -> PyTree
     """
     require_count("num_draws", num_draws)
     chains = start_chains(chain, key, num_chains)
-    for chains, _ in in_chunks(lambda state, n: burn(chain, state, n), chains, chain.burn_in):
-        raise_on_failure(chain, chains)
     kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
-    state = (chains, kept, jnp.zeros((), jnp.int32))
-    for state, _ in in_chunks(lambda state, n: _collect(chain, state, n), state, num_draws):
+    steps = chain.burn_in + chain.thin * num_draws
+    state = chains, kept
+    for state, _ in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):
         raise_on_failure(chain, state[0])
     return state[1]
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _collect(chain: Chain, state: tuple[Chains, PyTree, Array], draws: Array) -> tuple[Chains, PyTree, Array]:
-    def one(_: Array, state: tuple[Chains, PyTree, Array]) -> tuple[Chains, PyTree, Array]:
-        chains, kept, number = state
-        chains = jax.lax.fori_loop(0, chain.thin, lambda _, now: step_chains(chain, now), chains)
-        kept = jax.tree.map(lambda all_, now: all_.at[:, number].set(now), kept, chains.draws)
-        return chains, kept, number + 1
+def _collect(chain: Chain, state: tuple[Chains, PyTree], steps: Array) -> tuple[Chains, PyTree]:
+    def one(_: Array, state: tuple[Chains, PyTree]) -> tuple[Chains, PyTree]:
+        chains, kept = step_chains(chain, state[0]), state[1]
+        # One loop for burn-in and sampling, as compiling NUTS twice takes longer than most runs of it: each step's draw
+        # is put where the next kept one belongs, and the last to come there stays; during burn-in, nowhere.
+        place = (chains.step - chain.burn_in - 1) // chain.thin
+        outside = len(jax.tree.leaves(kept)[0][0])
+        place = jnp.where(chains.step > chain.burn_in, place, outside)
+        return chains, jax.tree.map(lambda all_, now: all_.at[:, place].set(now, mode="drop"), kept, chains.draws)
 
-    return jax.lax.fori_loop(0, draws, one, state)
+    return jax.lax.fori_loop(0, steps, one, state)

@@ -1,0 +1,129 @@
+"""One predictive form for draws, averages, students and plug-in networks."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+import darkbayes as db
+from darkbayes.model import categorical_entropy
+from darkbayes.teacher import average_add, average_init
+
+pytestmark = pytest.mark.usefixtures("strict_dtypes")
+
+X = jax.random.normal(jax.random.key(0), (4, 2))
+
+
+@pytest.fixture(scope="module")
+def classifier() -> db.Posterior:
+    return db.Posterior(db.mlp([5], 3), db.Softmax(3), db.GaussianPrior(), num_data=4)
+
+
+@pytest.fixture(scope="module")
+def regressor() -> db.Posterior:
+    return db.Posterior(db.mlp([5], 4), db.GaussianInputNoise(2), db.GaussianPrior(), num_data=4)
+
+
+def each(posterior: db.Posterior, draws: Any) -> Any:
+    return jax.vmap(lambda draw: posterior.distribution(draw, X))(draws)
+
+
+def test_draws_of_a_classifier_predict_their_mean_probabilities(classifier: db.Posterior, draw_stack: Any) -> None:
+    draws = draw_stack(classifier, X, 6)
+    predictive, distributions = db.predict_draws(classifier, draws, X), each(classifier, draws)
+    np.testing.assert_allclose(predictive.probs, distributions.probs.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(predictive.aleatoric, distributions.entropy.mean(axis=0), rtol=1e-5)
+    y = jnp.array([0, 1, 2, 1])
+    np.testing.assert_allclose(predictive.log_prob(y), np.log(np.asarray(predictive.probs)[np.arange(4), y]), rtol=1e-6)
+
+
+def test_draws_of_a_regressor_predict_their_mixture(regressor: db.Posterior, draw_stack: Any) -> None:
+    draws = draw_stack(regressor, X, 6)
+    predictive, distributions = db.predict_draws(regressor, draws, X), each(regressor, draws)
+    mean, variance = np.asarray(distributions.mean, np.float64), np.asarray(distributions.variance, np.float64)
+    np.testing.assert_allclose(predictive.mean, mean.mean(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(predictive.aleatoric, variance.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(predictive.epistemic, mean.var(axis=0), rtol=1e-3, atol=1e-5)
+    y = np.array([[0.0, 1.0]] * 4, np.float32)
+    density = stats.norm.pdf(y, mean, np.sqrt(variance)).mean(axis=0)
+    np.testing.assert_allclose(predictive.log_prob(y), np.log(density).sum(axis=1), rtol=1e-5)
+    below = stats.norm.cdf(y, mean, np.sqrt(variance)).mean(axis=0)
+    np.testing.assert_allclose(predictive.cdf(y), below, rtol=1e-4, atol=1e-6)
+
+
+def test_total_is_aleatoric_plus_epistemic(classifier: db.Posterior, regressor: db.Posterior, draw_stack: Any) -> None:
+    for posterior in (classifier, regressor):
+        predictive = db.predict_draws(posterior, draw_stack(posterior, X, 5), X)
+        np.testing.assert_allclose(predictive.total, predictive.aleatoric + predictive.epistemic, rtol=1e-5)
+        assert (predictive.epistemic > 0).all()
+
+
+def test_class_predictives_know_their_moments_and_entropy() -> None:
+    probs = jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    predictive = db.ClassPredictive(probs)
+    np.testing.assert_allclose(predictive.mean, probs)
+    np.testing.assert_allclose(predictive.variance, probs * (1 - probs))
+    np.testing.assert_allclose(predictive.entropy, stats.entropy(probs, axis=1), rtol=1e-6)
+
+
+def test_a_plug_in_network_has_no_epistemic_uncertainty(classifier: db.Posterior, regressor: db.Posterior) -> None:
+    for posterior in (classifier, regressor):
+        draw = posterior.init(jax.random.key(1), X)
+        predictive, distribution = db.predict_plugin(posterior, draw, X), posterior.distribution(draw, X)
+        np.testing.assert_allclose(predictive.epistemic, 0.0, atol=1e-6)
+        expected = distribution.probs if isinstance(distribution, db.Categorical) else distribution.mean
+        np.testing.assert_allclose(predictive.mean, expected, rtol=1e-5)
+
+
+def test_a_running_average_predicts_as_the_draws_do(
+    classifier: db.Posterior, regressor: db.Posterior, draw_stack: Any
+) -> None:
+    for posterior in (classifier, regressor):
+        draws = draw_stack(posterior, X, 6)
+        distributions = each(posterior, draws)
+        predictive = db.predict_average(average_add(average_init(distributions), distributions))
+        expected = db.predict_draws(posterior, draws, X)
+        for name in ("mean", "variance", "total", "aleatoric", "epistemic"):
+            np.testing.assert_allclose(getattr(predictive, name), getattr(expected, name), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        db.SoftmaxStudent(3),
+        db.SoftmaxStudent(3, decompose=True),
+        db.GaussianStudent(2),
+        db.GaussianStudent(2, decompose=True),
+        db.MixtureStudent(3, num_outputs=2),
+    ],
+    ids=repr,
+)
+def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any) -> None:
+    student = db.Student(db.mlp([5], family.width), family, optax.sgd(0.1))
+    params = student.init(jax.random.key(0), X)
+    predictive = db.predict_student(student, params, X)
+    distribution, aleatoric = family.predict(student.network.apply(params, X))
+    if isinstance(distribution, db.Categorical):
+        np.testing.assert_allclose(predictive.probs, distribution.probs, rtol=1e-5)
+        np.testing.assert_allclose(predictive.total, categorical_entropy(distribution.probs), rtol=1e-5)
+    else:
+        y = jnp.ones((4, 2))
+        np.testing.assert_allclose(predictive.log_prob(y), distribution.log_prob(y), rtol=1e-5)
+    if aleatoric is None:
+        with pytest.raises(db.InvalidInput, match="distil a student with decompose=True"):
+            _ = predictive.epistemic
+    else:
+        np.testing.assert_allclose(predictive.aleatoric, aleatoric, rtol=1e-5)
+        np.testing.assert_allclose(predictive.total, predictive.aleatoric + predictive.epistemic, rtol=1e-5)
+
+
+def test_a_student_predicts_numpy_inputs_too(classifier: db.Posterior) -> None:
+    student = db.Student(db.mlp([], 3), db.SoftmaxStudent(3), optax.sgd(0.1))
+    params = student.init(jax.random.key(0), X)
+    np.testing.assert_array_equal(
+        db.predict_student(student, params, np.asarray(X)).probs, db.predict_student(student, params, X).probs
+    )

@@ -1,0 +1,196 @@
+"""Run folders: whole files or none, resumption in the same bits, and refusals that say what to do."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import darkbayes as db
+from darkbayes.files import read_arrays, read_json, write_arrays, write_json
+from darkbayes.runs import Run, load_checkpoint, named_leaves, provenance, row, save_checkpoint
+from darkbayes.student import Distillation
+
+
+@pytest.fixture(scope="module")
+def tree() -> dict:
+    return {
+        "key": jax.random.key(3),
+        "count": jnp.int32(7),
+        "nested": (jnp.arange(6.0).reshape(2, 3).T, [jnp.ones(())]),
+        "nothing": None,
+    }
+
+
+@pytest.fixture(scope="module")
+def parts(classes: db.Data) -> Distillation:
+    posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None, burn_in=10, thin=5)
+    student = db.Student(db.mlp([4], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    return db.distillation(chain, student, db.uniform_box(-5, 5), db.Settings(query_batch=8, reservoir=4))
+
+
+def test_a_checkpoint_gives_back_the_same_bits(tree, tmp_path, trees_equal):
+    save_checkpoint(tmp_path, tree, 12)
+    found = load_checkpoint(tmp_path, tree)
+    assert found is not None
+    loaded, step = found
+    assert step == 12
+    assert trees_equal(loaded, tree)
+    assert loaded["count"].shape == ()
+
+
+def test_the_last_two_checkpoints_are_kept_and_nothing_half_written_stays(tree, tmp_path):
+    (tmp_path / ".step-1.99").mkdir(parents=True)
+    for step in (1, 2, 30):
+        save_checkpoint(tmp_path, tree, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000000002", "step-000000000030"]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_load(tree, tmp_path):
+    assert load_checkpoint(tmp_path / "none", tree) is None
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_checkpoint_is_refused_with_a_remedy(tree, tmp_path, damage):
+    save_checkpoint(tmp_path, tree, 1)
+    save_checkpoint(tmp_path, tree, 2)
+    file = tmp_path / "step-000000000002" / "state.safetensors"
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        content[-1] ^= 1
+        file.write_bytes(content)
+    elif damage == "truncate":
+        file.write_bytes(content[:-4])
+    else:
+        file.unlink()
+    with pytest.raises(
+        db.RunError, match="corrupt or truncated: delete .*step-000000000002 to go on from the one before"
+    ):
+        load_checkpoint(tmp_path, tree)
+
+
+def test_a_damaged_manifest_is_refused(tree, tmp_path):
+    save_checkpoint(tmp_path, tree, 1)
+    (tmp_path / "step-000000000001" / "manifest.json").write_text("{")
+    with pytest.raises(db.RunError, match=r"manifest\.json cannot be read"):
+        load_checkpoint(tmp_path, tree)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tree, tmp_path):
+    save_checkpoint(tmp_path, tree, 1)
+    with pytest.raises(db.RunError, match="belongs to another configuration"):
+        load_checkpoint(tmp_path, tree | {"count": jnp.zeros(2)})
+
+
+def test_arrays_that_are_not_contiguous_are_stored_as_they_are(tmp_path):
+    value = np.arange(6.0).reshape(2, 3).T
+    write_arrays(tmp_path / "a.safetensors", {"value": value, "scalar": np.float32(2.0)})
+    back = read_arrays(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(back["value"], value)
+    assert back["scalar"].shape == ()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_unreadable_files_are_named(tmp_path):
+    (tmp_path / "bad.safetensors").write_bytes(b"no")
+    with pytest.raises(db.RunError, match=r"bad\.safetensors is corrupt"):
+        read_arrays(tmp_path / "bad.safetensors")
+    with pytest.raises(db.RunError, match=r"gone\.safetensors is not there"):
+        read_arrays(tmp_path / "gone.safetensors")
+    with pytest.raises(db.RunError, match=r"results\.json is not there"):
+        read_json(tmp_path / "results.json")
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    Run(tmp_path / "run", {"seed": 0, "steps": 5})
+    with pytest.raises(db.RunError, match="already holds a run: pass --resume"):
+        Run(tmp_path / "run", {"seed": 0, "steps": 5})
+    with pytest.raises(db.RunError, match=r"another run \(seed is 0, not 1\)"):
+        Run(tmp_path / "run", {"seed": 1, "steps": 5}, resume=True)
+    Run(tmp_path / "run", {"seed": 0, "steps": 5}, resume=True)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(db.RunError, match="is not empty and holds no run"):
+        Run(tmp_path, {}, resume=True)
+    with pytest.raises(db.RunError, match="is a file"):
+        Run(tmp_path / "mine.txt", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_piece_of_work_is_done_once(tmp_path):
+    calls = []
+
+    def compute() -> dict:
+        calls.append(1)
+        return {"value": np.ones(2)}
+
+    run = Run(tmp_path / "run", {})
+    for _ in range(2):
+        np.testing.assert_array_equal(run.once("piece", compute)["value"], np.ones(2))
+    assert len(calls) == 1
+
+
+def test_a_resumed_distillation_ends_in_the_same_bits(parts, tmp_path):
+    key, steps = jax.random.key(0), 110
+    Run(tmp_path / "whole", {}, quiet=True).distil("d", parts, key, steps)
+    for until in (5, 60, steps):  # Stopped during burn-in, then at work.
+        broken = Run(tmp_path / "broken", {}, resume=True, quiet=True)
+        broken.distil("d", parts, key, max(until, parts.chain.burn_in + 1))
+    whole, again = (tmp_path / name / "d" / "student.safetensors" for name in ("whole", "broken"))
+    assert whole.read_bytes() == again.read_bytes()
+
+
+def test_metrics_have_one_line_per_step_after_resuming(parts, tmp_path):
+    key = jax.random.key(0)
+    run = Run(tmp_path / "run", {}, quiet=True)
+    run.distil("d", parts, key, 60)
+    file = tmp_path / "run" / "d" / "metrics.jsonl"
+    # What a killed run had written after its last checkpoint, the last line cut short.
+    file.write_text(file.read_text() + '{"step": 61, "loss": 1.0, "kl": 1.0}\n{"step": 7')
+    run.distil("d", parts, key, 110)
+    steps = [json.loads(line)["step"] for line in file.read_text().splitlines()]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 110
+    assert 61 not in steps
+
+
+def test_results_say_where_they_come_from(tmp_path):
+    origin = provenance(seed=5, wall_s=1.25)
+    assert origin["seed"] == 5
+    assert origin["version"] == db.__version__
+    assert {"commit", "jax", "device", "command", "wall_s"} <= origin.keys()
+    write_json(tmp_path / "p.json", origin)
+    assert read_json(tmp_path / "p.json") == origin
+
+
+def test_a_row_has_mean_and_standard_error():
+    made = row("sgd", "error", [1.0, 3.0], paper=1.5)
+    assert made["mean"] == 2.0
+    assert made["se"] == pytest.approx(1.0)
+    assert made["trials"] == 2
+    assert made["paper"] == 1.5
+    assert row("sgd", "error", [1.0])["se"] is None
+
+
+def test_leaves_are_named_by_their_paths(parts):
+    params = parts.student.init(jax.random.key(0), jnp.zeros((1, 2)))
+    assert set(named_leaves(params)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    write_json(path, {"old": True})
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("darkbayes.files.os.replace", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(path, {"old": False})
+    assert json.loads(Path(path).read_text()) == {"old": True}
