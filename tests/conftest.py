@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,22 +48,28 @@ def classes() -> db.Data:
 
 
 @pytest.fixture(scope="session")
-def linear() -> db.Network:
-    """A linear network without hidden layers or bias, as a pair of functions; its weights are one array."""
+def linear_network() -> Any:
+    """Makes linear networks without bias, as pairs of functions, from the number of outputs; the weights are one array."""
+
+    def make(outputs: int) -> db.Network:
+        def init(key: jax.Array, x: jax.Array) -> jax.Array:
+            return 0.5 * jax.random.normal(key, (x.shape[-1], outputs))
+
+        return db.Network(init, lambda weights, x: x @ weights)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def linear(linear_network: Any) -> db.Network:
+    """A linear network of one output."""
     return linear_network(1)
 
 
 @pytest.fixture(scope="session")
-def logistic() -> db.Network:
-    """The same with two outputs, for two classes."""
+def logistic(linear_network: Any) -> db.Network:
+    """A linear network of two outputs, for two classes."""
     return linear_network(2)
-
-
-def linear_network(outputs: int) -> db.Network:
-    def init(key: jax.Array, x: jax.Array) -> jax.Array:
-        return 0.1 * jax.random.normal(key, (x.shape[-1], outputs))
-
-    return db.Network(init, lambda weights, x: x @ weights)
 
 
 class Conjugate(NamedTuple):
@@ -93,8 +100,9 @@ def conjugate(linear: db.Network) -> Conjugate:
 def draw_stack() -> Any:
     """Stacks independent draws: ``draw_stack(posterior, x, number)``."""
 
-    def stack(posterior: db.Posterior, x: jax.Array, number: int, seed: int = 0) -> db.Draw:
-        return jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(seed), number))
+    @eqx.filter_jit
+    def stack(posterior: db.Posterior, x: jax.Array, number: int) -> db.Draw:
+        return jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(0), number))
 
     return stack
 

@@ -37,7 +37,9 @@ def student_of(network: db.Network, family: Any) -> db.Student:
 def test_inputs_that_are_not_finite_are_refused(bad: float) -> None:
     x = X.copy()
     x[2, 1] = x[3, 0] = bad
-    with pytest.raises(db.InvalidInput, match=r"x holds 2 values that are not finite, first at row 2: remove or impute"):
+    with pytest.raises(
+        db.InvalidInput, match=r"x holds 2 values that are not finite, first at row 2: remove or impute"
+    ):
         db.as_data(x, Y)
 
 
@@ -106,12 +108,16 @@ def test_targets_that_are_no_labels_are_refused_by_softmax(y: np.ndarray, poster
 
 
 @pytest.mark.parametrize(
-    "likelihood", [db.Gaussian(1.0), db.GaussianSampledNoise(), db.GaussianInputNoise()], ids=lambda one: type(one).__name__
+    "likelihood",
+    [db.Gaussian(1.0), db.GaussianSampledNoise(), db.GaussianInputNoise()],
+    ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("y", [Y, Y.astype(float), np.zeros((4, 2))], ids=["integers", "no column", "two columns"])
 def test_targets_of_another_shape_or_kind_are_refused_by_gaussians(likelihood: Any, y: np.ndarray) -> None:
     name = type(likelihood).__name__
-    with pytest.raises(db.InvalidInput, match=rf"y must hold floats of shape \[examples, 1\] for {name}, not shape \(4"):
+    with pytest.raises(
+        db.InvalidInput, match=rf"y must hold floats of shape \[examples, 1\] for {name}, not shape \(4"
+    ):
         likelihood.check_targets(db.as_data(X, y).y)
 
 
@@ -133,7 +139,9 @@ def test_sgld_takes_any_real_number(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [0, -3, 1.5, True, "2"], ids=repr)
 def test_a_batch_size_that_is_no_count_is_refused(value: Any, posterior: db.Posterior) -> None:
-    with pytest.raises(db.InvalidInput, match=f"batch_size must be a whole number of at least 1, or None .*, not {value!r}"):
+    with pytest.raises(
+        db.InvalidInput, match=f"batch_size must be a whole number of at least 1, or None .*, not {value!r}"
+    ):
         chain_of(posterior, batch_size=value)
 
 
@@ -236,7 +244,10 @@ def test_precisions_and_scales_must_be_positive(name: str, make: Any, value: Any
         (lambda: db.MixtureStudent(0), "components must be a whole number of at least 1, not 0"),
         (lambda: db.MixtureStudent(2, quadrature=0), "quadrature must be a whole number of at least 1, not 0"),
         (lambda: db.jitter(-0.1), "scale must be a positive number, not -0.1"),
-        (lambda: db.uniform_box(1.0, 1.0), "uniform_box needs finite low < high in every feature, not low=1.0, high=1.0"),
+        (
+            lambda: db.uniform_box(1.0, 1.0),
+            "uniform_box needs finite low < high in every feature, not low=1.0, high=1.0",
+        ),
         (lambda: db.uniform_box([0.0, -np.inf], 1.0), "uniform_box needs finite low < high"),
         (lambda: db.mix(db.jitter(1.0), db.jitter(1.0), 1.5), "weight must lie between 0 and 1, not 1.5"),
         (
@@ -257,13 +268,17 @@ def test_a_network_that_does_not_fit_the_students_family_is_refused(
     posterior: db.Posterior, logistic: db.Network
 ) -> None:
     student = student_of(logistic, db.SoftmaxStudent(2, decompose=True))
-    message = r"the student's network returns shape \(1, 2\) for one row, but SoftmaxStudent needs \(1, 3\): give its last"
+    message = (
+        r"the student's network returns shape \(1, 2\) for one row, but SoftmaxStudent needs \(1, 3\): give its last"
+    )
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(chain_of(posterior), student, db.jitter(1.0))
 
 
 @pytest.mark.parametrize(
-    "family", [db.GaussianStudent(), db.MixtureStudent(2), db.SoftmaxStudent(3)], ids=lambda family: type(family).__name__
+    "family",
+    [db.GaussianStudent(), db.MixtureStudent(2), db.SoftmaxStudent(3)],
+    ids=lambda family: type(family).__name__,
 )
 def test_a_family_that_does_not_fit_a_classifier_is_refused(family: Any, posterior: db.Posterior) -> None:
     student = student_of(db.mlp([], family.width), family)
@@ -315,7 +330,9 @@ def test_monitored_inputs_are_checked(
     monitor: np.ndarray, message: str, posterior: db.Posterior, logistic: db.Network
 ) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.distillation(chain_of(posterior), student_of(logistic, db.SoftmaxStudent(2)), db.jitter(1.0), monitor=monitor)
+        db.distillation(
+            chain_of(posterior), student_of(logistic, db.SoftmaxStudent(2)), db.jitter(1.0), monitor=monitor
+        )
 
 
 @pytest.mark.parametrize("steps", [9, 10])

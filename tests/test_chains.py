@@ -41,7 +41,9 @@ def stationary_moments(problem: Any, step_size: float, batch_size: int) -> tuple
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_minibatch_chains_have_the_moments_of_the_discrete_theory(batch_size: int, conjugate: Any, z_scores: Any) -> None:
+def test_minibatch_chains_have_the_moments_of_the_discrete_theory(
+    batch_size: int, conjugate: Any, z_scores: Any
+) -> None:
     """Analytic posterior mean; covariance with step and minibatch noise. Five entries at |z| < 4.6.
 
     Fails by chance with probability 2e-5 a case for another seed.
@@ -96,7 +98,9 @@ OPTIMISERS = {
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_any_optimiser_is_a_teacher_that_finds_the_map(name: str, conjugate: Any) -> None:
     with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to an integer array's power.
-        chain = db.minibatch_chain(conjugate.posterior, OPTIMISERS[name], *conjugate.data, batch_size=None, burn_in=1500)
+        chain = db.minibatch_chain(
+            conjugate.posterior, OPTIMISERS[name], *conjugate.data, batch_size=None, burn_in=1500
+        )
         draws = db.sample(chain, jax.random.key(0), num_chains=2, num_draws=1)
     np.testing.assert_allclose(draws.network[:, 0, :, 0], [conjugate.mean] * 2, atol=1e-3)
 
@@ -152,7 +156,9 @@ def test_failure_is_noted_at_its_first_step_with_its_chain(conjugate: Any) -> No
 
 def test_a_diverging_chain_is_explained(conjugate: Any) -> None:
     chain = db.minibatch_chain(conjugate.posterior, db.sgld(1e6), *conjugate.data, batch_size=None, burn_in=50)
-    with pytest.raises(db.Divergence, match=r"teacher diverged: at step \d+ the log posterior of chain \d.*smaller step"):
+    with pytest.raises(
+        db.Divergence, match=r"teacher diverged: at step \d+ the log posterior of chain \d.*smaller step"
+    ):
         db.sample(chain, jax.random.key(0), num_chains=2, num_draws=1)
 
 

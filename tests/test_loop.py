@@ -33,6 +33,8 @@ class CountingChain(eqx.Module):
     burn_in: int = 0
     thin: int = 1
     start: float = 0.0
+    breaks_at: int = -1
+    """The step whose draw is infinite; the log posterior tells so at the start of the step after it."""
     posterior: CountingPosterior = CountingPosterior()
     inputs: jax.Array = eqx.field(default_factory=lambda: jnp.zeros((3, 1)))
 
@@ -40,11 +42,11 @@ class CountingChain(eqx.Module):
         return CountingState(jnp.float32(self.start))
 
     def step(self, key: jax.Array, state: CountingState) -> tuple[CountingState, Info]:
-        now = state.params - self.start * (state.params == self.start).astype(jnp.float32)
-        return CountingState(now + 1), Info(jnp.zeros(()))
+        now = jnp.where(state.params == self.start, 0.0, state.params) + 1
+        return CountingState(jnp.where(now == self.breaks_at, jnp.inf, now)), Info(-state.params)
 
 
-def mute_student(learning_rate: float = 0.0) -> db.Student:
+def mute_student(learning_rate: Any = 0.0) -> db.Student:
     """A student that always says N(0, 1), so that its loss tells the mean square of the draws that it hears of."""
     network = db.Network(lambda key, x: jnp.zeros(2), lambda params, x: jnp.broadcast_to(params[None], (len(x), 2)))
     return db.Student(network, db.GaussianStudent(), optax.sgd(learning_rate))
@@ -286,34 +288,39 @@ def test_a_progress_bar_goes_to_standard_error(capsys: pytest.CaptureFixture[str
 # Failure
 
 
-def test_a_diverging_teacher_is_explained_within_a_chunk(
-    posterior: db.Posterior, classes: db.Data, student: db.Student
-) -> None:
-    chain = db.minibatch_chain(posterior, db.sgld(1e3), *classes, batch_size=None, burn_in=10)
+def test_a_diverging_teacher_is_explained_within_a_chunk(conjugate: Any) -> None:
+    chain = db.minibatch_chain(conjugate.posterior, db.sgld(1e3), *conjugate.data, batch_size=None, burn_in=10)
     with pytest.raises(db.Divergence, match=r"teacher diverged: at step \d+ the log posterior .* smaller step size"):
-        db.distil(chain, student, db.jitter(1.0), jax.random.key(0), steps=100_000_000, quiet=True)
+        db.distil(chain, mute_student(), db.jitter(1.0), jax.random.key(0), steps=100_000_000, quiet=True)
 
 
-def test_the_blame_for_a_diverging_teacher_is_not_put_on_the_student(
-    posterior: db.Posterior, classes: db.Data, student: db.Student
-) -> None:
+@pytest.mark.parametrize("burn_in", [0, 20], ids=["while distilling", "in burn-in"])
+def test_the_step_of_a_divergence_is_named(burn_in: int) -> None:
+    chain = CountingChain(burn_in=burn_in, breaks_at=15)
+    with pytest.raises(db.Divergence, match="teacher diverged: at step 15 the log posterior of chain 0 became -inf"):
+        db.distil(chain, mute_student(), db.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True)
+
+
+def test_the_blame_for_a_diverging_teacher_is_not_put_on_the_student() -> None:
     # FAILS (src bug, reported): the student hears of the first draw that is not finite before the teacher's flag is up.
-    chain = db.minibatch_chain(posterior, db.sgld(lambda t: jnp.where(t < 1, 1e-3, jnp.inf)), *classes, batch_size=None)
     with pytest.raises(db.Divergence, match="teacher diverged"):
-        db.distil(chain, student, db.jitter(1.0), jax.random.key(0), steps=2, quiet=True)
+        db.distil(
+            CountingChain(breaks_at=2), mute_student(), db.training_inputs(), jax.random.key(0), steps=2, quiet=True
+        )
 
 
-def test_a_diverging_student_is_explained(teacher: Any, logistic: db.Network) -> None:
-    wild = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(1e38))
-    with pytest.raises(db.Divergence, match=r"student diverged: the loss of its update \d+ .*lower its learning rate"):
-        db.distil(teacher, wild, db.jitter(1.0), jax.random.key(0), steps=100_000_000, quiet=True)
+def test_a_diverging_student_is_explained() -> None:
+    with pytest.raises(db.Divergence, match=r"student diverged: the loss of its update 1 .*lower its learning rate"):
+        db.distil(
+            CountingChain(), mute_student(1e38), db.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True
+        )
 
 
-def test_the_first_failed_update_is_the_one_that_is_named(teacher: Any, logistic: db.Network) -> None:
+def test_the_first_failed_update_is_the_one_that_is_named() -> None:
     def rate(count: jax.Array) -> jax.Array:
-        return jnp.where(count == 4, jnp.inf, 0.1).astype(jnp.float32)
+        return jnp.where(count == 4, jnp.inf, 1e-3).astype(jnp.float32)
 
-    parts = db.distillation(teacher, db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(rate)), db.jitter(1.0))
+    parts = db.distillation(CountingChain(), mute_student(rate), db.training_inputs())
     state, _ = parts.advance(parts.init(jax.random.key(0)), np.int32(20))
     assert int(state.failed_update) == 5
 
@@ -322,5 +329,10 @@ def test_a_run_too_short_for_one_round_is_refused() -> None:
     # FAILS (src bug, reported): no round fits, and an untrained student is returned without a word.
     with pytest.raises(db.InvalidInput, match=r"steps=8"):
         db.distil(
-            CountingChain(burn_in=5, thin=4), mute_student(), db.training_inputs(), jax.random.key(0), steps=8, quiet=True
+            CountingChain(burn_in=5, thin=4),
+            mute_student(),
+            db.training_inputs(),
+            jax.random.key(0),
+            steps=8,
+            quiet=True,
         )

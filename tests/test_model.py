@@ -110,12 +110,19 @@ def test_an_nnx_module_with_dropout_is_refused() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: db.from_linen(LinenNet()), lambda: db.from_nnx(NNXNet)], ids=["linen", "nnx"])
-def test_an_adapted_module_runs_through_a_chain(make: Any, classes: db.Data) -> None:
-    data = db.Data(jnp.concatenate([classes.x, classes.x[:, :1]], axis=1), classes.y)
-    posterior = db.Posterior(make(), db.Softmax(2), db.GaussianPrior(), num_data=20)
-    chain = db.minibatch_chain(posterior, db.sgld(1e-3), *data, batch_size=4)
-    draws = db.sample(chain, jax.random.key(0), num_chains=2, num_draws=2)
-    assert all(leaf.shape[:2] == (2, 2) and np.isfinite(leaf).all() for leaf in jax.tree.leaves(draws))
+def test_an_adapted_module_takes_steps_of_a_chain(make: Any) -> None:
+    posterior = db.Posterior(make(), db.Softmax(2), db.GaussianPrior(), num_data=5)
+    chain = db.minibatch_chain(posterior, db.sgld(1e-3), X, np.array([0, 1, 0, 1, 1]), batch_size=4)
+
+    @eqx.filter_jit
+    def start_and_step(chain: db.Chain, key: jax.Array) -> Any:
+        state = chain.init(key)
+        return state.params, chain.step(key, state)[0].params
+
+    before, after = start_and_step(chain, jax.random.key(0))
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    moved = jax.tree.map(lambda a, b: np.all(np.isfinite(b)) and not np.array_equal(a, b), before, after)
+    assert all(jax.tree.leaves(moved))
 
 
 # Networks
@@ -200,7 +207,9 @@ def test_input_noise_scores_means_and_log_variances() -> None:
 def test_input_noise_leaves_log_variances_well_inside_the_bounds_alone() -> None:
     raw = jnp.linspace(-4.0, 0.0, 9)
     outputs = jnp.stack([jnp.zeros(9), raw], axis=1)
-    np.testing.assert_allclose(jnp.log(db.GaussianInputNoise().distribution((), outputs).variance[:, 0]), raw, atol=0.02)
+    np.testing.assert_allclose(
+        jnp.log(db.GaussianInputNoise().distribution((), outputs).variance[:, 0]), raw, atol=0.02
+    )
 
 
 EXTREMES = jnp.array([-1e38, -1e4, -100.0, -8.0, 0.0, 4.0, 100.0, 1e4, 1e38])

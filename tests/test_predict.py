@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,15 +20,16 @@ X = jax.random.normal(jax.random.key(0), (4, 2))
 
 
 @pytest.fixture(scope="module")
-def classifier() -> db.Posterior:
-    return db.Posterior(db.mlp([5], 3), db.Softmax(3), db.GaussianPrior(), num_data=4)
+def classifier(linear_network: Any) -> db.Posterior:
+    return db.Posterior(linear_network(3), db.Softmax(3), db.GaussianPrior(), num_data=4)
 
 
 @pytest.fixture(scope="module")
-def regressor() -> db.Posterior:
-    return db.Posterior(db.mlp([5], 4), db.GaussianInputNoise(2), db.GaussianPrior(), num_data=4)
+def regressor(linear_network: Any) -> db.Posterior:
+    return db.Posterior(linear_network(4), db.GaussianInputNoise(2), db.GaussianPrior(), num_data=4)
 
 
+@eqx.filter_jit
 def each(posterior: db.Posterior, draws: Any) -> Any:
     return jax.vmap(lambda draw: posterior.distribution(draw, X))(draws)
 
@@ -102,8 +104,8 @@ def test_a_running_average_predicts_as_the_draws_do(
     ],
     ids=repr,
 )
-def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any) -> None:
-    student = db.Student(db.mlp([5], family.width), family, optax.sgd(0.1))
+def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any, linear_network: Any) -> None:
+    student = db.Student(linear_network(family.width), family, optax.sgd(0.1))
     params = student.init(jax.random.key(0), X)
     predictive = db.predict_student(student, params, X)
     distribution, aleatoric = family.predict(student.network.apply(params, X))
@@ -121,8 +123,8 @@ def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any) 
         np.testing.assert_allclose(predictive.total, predictive.aleatoric + predictive.epistemic, rtol=1e-5)
 
 
-def test_a_student_predicts_numpy_inputs_too(classifier: db.Posterior) -> None:
-    student = db.Student(db.mlp([], 3), db.SoftmaxStudent(3), optax.sgd(0.1))
+def test_a_student_predicts_numpy_inputs_too(linear_network: Any) -> None:
+    student = db.Student(linear_network(3), db.SoftmaxStudent(3), optax.sgd(0.1))
     params = student.init(jax.random.key(0), X)
     np.testing.assert_array_equal(
         db.predict_student(student, params, np.asarray(X)).probs, db.predict_student(student, params, X).probs

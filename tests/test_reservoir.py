@@ -61,7 +61,7 @@ def test_a_reservoir_that_is_not_overfull_keeps_every_draw_in_order(size: int, c
 
 @pytest.mark.parametrize(("size", "count"), [(2, 3), (2, 5), (3, 6)])
 def test_all_subsets_of_the_draws_are_equally_likely(size: int, count: int) -> None:
-    """Chi-square over all subsets of 20,000 reservoirs; fails by chance with probability 1e-4 a case for another seed."""
+    """Chi-square over all subsets, 20,000 reservoirs; fails by chance with probability 1e-4 a case for another seed."""
     slots = np.sort(np.asarray(fill(size, count).slots), axis=1)
     subsets = Counter(map(tuple, slots.tolist()))
     assert len(subsets) == math.comb(count, size)

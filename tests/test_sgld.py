@@ -67,7 +67,9 @@ def test_sgld_has_the_exact_stationary_covariance_on_a_correlated_gaussian(z_sco
     step_size = 1.0 / np.linalg.eigvalsh(precision).max()
     stationary = linalg.solve_discrete_lyapunov(np.eye(5) - step_size / 2 * precision, step_size * np.eye(5))
     # The same in closed form in the eigenbasis, as the sampler's docstring has it.
-    np.testing.assert_allclose(stationary, np.linalg.inv(precision @ (np.eye(5) - step_size / 4 * precision)), rtol=1e-6)
+    np.testing.assert_allclose(
+        stationary, np.linalg.inv(precision @ (np.eye(5) - step_size / 4 * precision)), rtol=1e-6
+    )
 
     moments = second_moments(db.sgld(step_size), precision, chains=4000, burn_in=150, steps=500)
     entries = np.triu_indices(5)
@@ -98,7 +100,9 @@ def test_sgld_follows_schedules_of_step_size_and_temperature() -> None:
 def test_sgld_composes_with_clipping() -> None:
     transformation = optax.chain(optax.clip_by_global_norm(1.0), db.sgld(1e-12))
     weights = jnp.zeros(2)
-    updates, _ = transformation.update(jnp.array([3e8, 4e8]), transformation.init(weights), weights, key=jax.random.key(0))
+    updates, _ = transformation.update(
+        jnp.array([3e8, 4e8]), transformation.init(weights), weights, key=jax.random.key(0)
+    )
     assert np.abs(updates).max() < 1e-5
 
 

@@ -1,6 +1,7 @@
 """What can go wrong on the user's side, and the checks that find it before long work starts."""
 
 import math
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -23,11 +24,11 @@ def require_positive(name: str, value: Any) -> None:
     Traceback (most recent call last):
     darkbayes.errors.InvalidInput: step_size must be a positive number, not 0.0
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise InvalidInput(f"{name} must be a positive number, not {value!r}")
 
 
 def require_count(name: str, value: Any, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -11,12 +11,12 @@ def progress_bar(label: str, total: int, *, quiet: bool = False, start: int = 0)
         yield lambda done, **numbers: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:,}/{task.total:,} steps"),
+        BarColumn(bar_width=8),
+        TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[numbers]}"),
@@ -25,8 +25,8 @@ def progress_bar(label: str, total: int, *, quiet: bool = False, start: int = 0)
         task = progress.add_task(label, total=total, completed=start, rate="", numbers="")
 
         def show(done: int, **numbers: float | None) -> None:
-            known = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None)
+            known = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
             speed = progress.tasks[0].speed
-            progress.update(task, completed=done, numbers=known, rate=f"{speed:,.0f}/s" if speed else "")
+            progress.update(task, completed=done, numbers=known, rate=f"{speed:,.0f} steps/s" if speed else "")
 
         yield show

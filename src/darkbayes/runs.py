@@ -41,7 +41,7 @@ class Run:
     def __init__(self, path: Path, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
         """Open a new folder, or with `resume` one that holds the same run already."""
         self.path, self.config, self.quiet = path, json.loads(json.dumps(config)), quiet
-        self.began = time.time()
+        self.began, self.commit = time.time(), _commit()
         if path.exists() and not path.is_dir():
             raise RunError(f"--out {path} is a file: choose a folder")
         if path.is_dir() and any(path.iterdir()):
@@ -102,7 +102,8 @@ class Run:
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
-            "provenance": provenance(seed, time.time() - self.began),
+            # The commit that began the run; the checkout may have moved on since.
+            "provenance": provenance(seed, time.time() - self.began) | {"commit": self.commit},
         }
         write_json(self.path / "results.json", results)
         return results
@@ -124,8 +125,12 @@ def _metrics_until(path: Path, step: int) -> Path:
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
     """The arrays of a pytree by their paths; random keys as their data."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): _plain(leaf) for path, leaf in leaves}
+    return {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """The parts of a path joined by dots; a dot within a part is doubled, so that no two paths read alike."""
+    return ".".join(jax.tree_util.keystr((part,), simple=True).replace(".", "..") for part in path)
 
 
 def _plain(leaf: jax.Array) -> np.ndarray:
@@ -175,7 +180,7 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
         raise RunError(f"checkpoint {newest} belongs to another configuration: {remedy}, or choose another folder")
 
     def restore(path: Any, leaf: jax.Array) -> jax.Array:
-        value = jnp.asarray(stored[jax.tree_util.keystr(path, simple=True, separator=".")])
+        value = jnp.asarray(stored[_name(path)])
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
         return value

@@ -1,5 +1,6 @@
 """What the benchmarks share: rows with a bar, lines for the person who waits, and child processes."""
 
+import os
 import subprocess
 import sys
 from typing import Any, Literal
@@ -33,9 +34,9 @@ def python(*arguments: str) -> list[str]:
     return [sys.executable, "-P", *arguments]
 
 
-def output_of(command: list[str]) -> str:
-    """What a command prints; its last words on standard error if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+def output_of(command: list[str], **environment: str) -> str:
+    """What a command prints, with some environment variables set; if it fails, its last words on standard error."""
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
     if done.returncode:
         raise RunError(f"{' '.join(command)} ended with status {done.returncode}: {done.stderr[-1000:]}")
     return done.stdout

@@ -42,7 +42,7 @@ class Contender(NamedTuple):
     run: Callable[[int], None]
     """Runs that many steps and returns when they are done."""
     unit: int
-    """Steps come in multiples of this."""
+    """How many steps to run at once: many where a call has a cost of its own."""
     chains: int
     check: Callable[[], None]
     """Raises if the numbers did not stay finite."""
@@ -51,7 +51,7 @@ class Contender(NamedTuple):
 def rows(
     *, seed: int, quiet: bool, shapes: tuple[Shape, ...] = SHAPES, repetitions: int = 9, seconds: float = 0.5
 ) -> list[dict[str, Any]]:
-    """Time every shape; each measurement lasts about `seconds`, or `thin` steps of the shape if that is longer."""
+    """Time every shape; a measurement lasts about `seconds`, or a call of the compiled loop if that is longer."""
     if os.getloadavg()[0] > (os.cpu_count() or 1):
         say("the machine is busy with other work: expect times that are too long", quiet=quiet)
     with_pytorch = _pytorch_is_there()
@@ -128,7 +128,7 @@ def ours(shape: Shape, chain: MinibatchChain, chains: int, seed: int) -> Contend
             raise Divergence(f"the {shape.name} benchmark's student diverged: its times mean nothing")
 
     label = "1 chain" if chains == 1 else f"{chains} chains, per chain"
-    return Contender(f"engine {shape.name}, {label}", run, shape.thin, chains, check)
+    return Contender(f"engine {shape.name}, {label}", run, shape.thin * shape.rounds, chains, check)
 
 
 def theirs(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> list[Contender]:
@@ -151,22 +151,23 @@ def theirs(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> list[Conten
 
 
 def interleaved(contenders: list[Contender], repetitions: int, seconds: float) -> dict[str, list[float]]:
-    """Microseconds per step and chain of each contender, which take turns."""
-
-    def timed(contender: Contender, steps: int) -> float:
-        began = time.perf_counter()
-        contender.run(steps)
-        return time.perf_counter() - began
-
-    steps = {}
+    """Microseconds per step and chain of each contender, which take turns of about `seconds`."""
     for contender in contenders:
         contender.run(contender.unit)  # Compiles, or warms up.
-        steps[contender.method] = contender.unit * max(1, int(seconds / timed(contender, contender.unit)))
     times: dict[str, list[float]] = {contender.method: [] for contender in contenders}
     for _ in range(repetitions):
         for contender in contenders:
-            took = timed(contender, steps[contender.method])
-            times[contender.method].append(1e6 * took / (steps[contender.method] * contender.chains))
+            times[contender.method].append(1e6 * seconds_per_step(contender, seconds) / contender.chains)
     for contender in contenders:
         contender.check()
     return times
+
+
+def seconds_per_step(contender: Contender, seconds: float) -> float:
+    """Run units of steps until the time is up, so that a contender that is held up does not hold up all the rest."""
+    began, steps, elapsed = time.perf_counter(), 0, 0.0
+    while elapsed < seconds:
+        contender.run(contender.unit)
+        steps += contender.unit
+        elapsed = time.perf_counter() - began
+    return elapsed / steps

@@ -23,9 +23,10 @@ def as_data(x: Any, y: Any) -> Data:
     if targets.ndim == 0 or len(targets) != len(inputs):
         raise InvalidInput(f"x has {len(inputs)} rows but y has shape {targets.shape}: they must pair up")
     if np.issubdtype(targets.dtype, np.floating):
-        _require_finite("y", targets)
-        targets = targets.astype(np.float32)
+        targets = _as_float32("y", targets)
     elif np.issubdtype(targets.dtype, np.integer):
+        if np.abs(targets, dtype=np.float64).max() > np.iinfo(np.int32).max:
+            raise InvalidInput(f"y holds {targets[np.abs(targets).argmax()]}: relabel the classes as 0, 1, 2, ...")
         targets = targets.astype(np.int32)
     else:
         raise InvalidInput(f"y has type {targets.dtype}: encode it as floats (regression) or integers (classes)")
@@ -35,23 +36,24 @@ def as_data(x: Any, y: Any) -> Data:
 def as_inputs(x: Any) -> Array:
     """Check a batch of inputs and put it on the device as float32."""
     inputs = np.asarray(x)
-    if not (np.issubdtype(inputs.dtype, np.number) or inputs.dtype == bool):
+    if (not np.issubdtype(inputs.dtype, np.number) and inputs.dtype != bool) or np.iscomplexobj(inputs):
         raise InvalidInput(f"x has type {inputs.dtype}: encode it as numbers")
     if inputs.ndim < 2:
         raise InvalidInput(f"x has shape {inputs.shape}: it needs one row per example, [examples, features]")
     if inputs.size == 0:
         raise InvalidInput(f"x is empty, shape {inputs.shape}: at least one example with one feature is needed")
-    inputs = inputs.astype(np.float32)
-    _require_finite("x", inputs)
-    return jnp.asarray(inputs)
+    return jnp.asarray(_as_float32("x", inputs))
 
 
-def _require_finite(name: str, values: np.ndarray) -> None:
+def _as_float32(name: str, values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
     bad = ~np.isfinite(values)
     if bad.any():
         count, row = int(bad.sum()), int(np.argwhere(bad)[0][0])
         what = "value that is" if count == 1 else "values that are"
         raise InvalidInput(f"{name} holds {count} {what} not finite, first at row {row}: remove or impute it")
+    return values
 
 
 def check_batch_size(size: int | None, examples: int) -> None:

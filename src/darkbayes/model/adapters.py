@@ -63,8 +63,9 @@ def from_nnx(build: Callable[[Any], Any]) -> Network:
 
     def init(key: Key, x: Array) -> PyTree:
         _, params, rest = split(key)
-        if jax.tree.leaves(nnx.filter_state(rest, nnx.BatchStat)):
-            raise InvalidInput(f"the module keeps batch statistics besides its params, {_REMEDY}")
+        if jax.tree.leaves(rest):
+            kinds = sorted({type(variable).__name__ for _, variable in nnx.to_flat_state(rest)})
+            raise InvalidInput(f"the module keeps {kinds} besides its params, {_REMEDY}, and leave out dropout")
         return params
 
     def apply(params: PyTree, x: Array) -> Array:

@@ -4,6 +4,7 @@ A likelihood has the network's output ``width``, the ``init`` and ``log_prior`` 
 most), and ``distribution(params, outputs)``. `check_targets` refuses targets that it cannot explain.
 """
 
+import math
 from typing import Protocol
 
 import equinox as eqx
@@ -152,6 +153,8 @@ class GaussianInputNoise(_Gaussian):
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         mean, raw = jnp.split(outputs, 2, axis=-1)
-        above = self.min_log_variance + jax.nn.softplus(raw - self.min_log_variance)
-        bounded = self.max_log_variance - jax.nn.softplus(self.max_log_variance - above)
-        return Normal(mean, jnp.exp(bounded))
+        low, span = self.min_log_variance, self.max_log_variance - self.min_log_variance
+        bent = span - jax.nn.softplus(span - jax.nn.softplus(raw - low))
+        # Bent twice, it begins a little below 0: stretch it to begin there.
+        least = span - math.log1p(math.exp(span))
+        return Normal(mean, jnp.exp(low + (bent - least) * span / (span - least)))

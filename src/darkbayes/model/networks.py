@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.types import Array, Key, Network
@@ -13,7 +14,6 @@ from darkbayes.types import Array, Key, Network
 def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array] = jax.nn.relu) -> Network:
     """A fully connected network; inputs with several axes are flattened.
 
-    >>> import jax.numpy as jnp
     >>> network = mlp([10, 10], 2)
     >>> x = jnp.zeros((5, 3))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
@@ -47,7 +47,6 @@ def cnn(
 
     Inputs are ``[batch, channels, height, width]``.
 
-    >>> import jax.numpy as jnp
     >>> network = cnn([4, 8], 16, 10)
     >>> x = jnp.zeros((5, 1, 28, 28))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
@@ -70,7 +69,7 @@ def cnn(
             for i, o, k in zip(counts[:-1], counts[1:], keys, strict=True)
         )
         features = jax.eval_shape(lambda image: _features(convolutions, image), x[0])
-        return convolutions + mlp([hidden], outputs, activation).init(head_key, features[None])
+        return convolutions + mlp([hidden], outputs, activation).init(head_key, jnp.zeros((1, *features.shape)))
 
     def _features(convolutions: tuple[Any, ...], image: Array) -> Array:
         for layer in convolutions:

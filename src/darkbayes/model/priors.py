@@ -18,7 +18,7 @@ class Prior(Protocol):
 
 
 def _total(terms: list[Array]) -> Array:
-    return jnp.sum(jnp.stack([jnp.sum(term) for term in terms]))
+    return sum((jnp.sum(term) for term in terms), start=jnp.zeros(()))
 
 
 class GaussianPrior(eqx.Module):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.errors import InvalidInput
 from darkbayes.model import kl_categorical, kl_normal
 from darkbayes.predict.predictive import ClassPredictive, Predictive, RegressionPredictive
 from darkbayes.types import Array
@@ -19,24 +20,24 @@ def log_likelihood(predictive: Predictive, y: Array) -> float:
 
 def error(predictive: ClassPredictive, y: Array) -> float:
     """The percentage of wrong labels."""
-    return 100.0 * float(jnp.mean(jnp.argmax(predictive.probs, axis=-1) != y))
+    return 100.0 * float(jnp.mean(jnp.argmax(predictive.probs, axis=-1) != predictive.check(y)))
 
 
 def rmse(predictive: RegressionPredictive, y: Array) -> float:
     """The root mean square error of the predictive mean."""
-    return float(jnp.sqrt(jnp.mean((predictive.mean - y) ** 2)))
+    return float(jnp.sqrt(jnp.mean((predictive.mean - predictive.check(y)) ** 2)))
 
 
 def brier(predictive: ClassPredictive, y: Array) -> float:
     """The mean squared distance of the probabilities from the one-hot label."""
-    hot = jax.nn.one_hot(y, predictive.probs.shape[-1])
+    hot = jax.nn.one_hot(predictive.check(y), predictive.probs.shape[-1])
     return float(jnp.mean(jnp.sum((predictive.probs - hot) ** 2, axis=-1)))
 
 
 def ece(predictive: ClassPredictive, y: Array, bins: int = 15) -> float:
     """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins."""
     confidence = np.asarray(jnp.max(predictive.probs, axis=-1))
-    correct = np.asarray(jnp.argmax(predictive.probs, axis=-1) == y)
+    correct = np.asarray(jnp.argmax(predictive.probs, axis=-1) == predictive.check(y))
     bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = [abs(np.sum(correct[bin_of == b] - confidence[bin_of == b])) for b in range(bins)]
     return float(np.sum(gaps) / len(confidence))
@@ -48,6 +49,7 @@ def calibration_gap(predictive: Predictive, y: Array) -> float:
     Classes: the best temperature of the probabilities; real targets: the best factor on all standard deviations
     around the mean. 0 means that no rescaling helps. The best is sought on a fine grid from 1/20 to 20.
     """
+    y = predictive.check(y)
     scales = jnp.exp(jnp.linspace(-jnp.log(20.0), jnp.log(20.0), 401))
 
     if isinstance(predictive, ClassPredictive):
@@ -74,7 +76,7 @@ def crps(predictive: RegressionPredictive, y: Array) -> float:
     """
     weights, mean = jnp.exp(predictive.mixture.log_weights), predictive.mixture.mean
     variance = predictive.mixture.variance
-    reach = jnp.sum(weights * _mean_absolute(y - mean, variance), axis=0)
+    reach = jnp.sum(weights * _mean_absolute(predictive.check(y) - mean, variance), axis=0)
 
     def pairs(component: tuple[Array, Array, Array]) -> Array:
         weight, center, spread = component
@@ -105,9 +107,9 @@ def kl(p: Predictive, q: Predictive, floor: float = 1e-6) -> float:
     """
     if isinstance(p, ClassPredictive) and isinstance(q, ClassPredictive):
         return float(jnp.mean(kl_categorical(p.probs, q.probs, floor)))
-    assert isinstance(p, RegressionPredictive)
-    assert isinstance(q, RegressionPredictive)
-    return float(jnp.mean(kl_normal(p.moments, q.moments)))
+    if isinstance(p, RegressionPredictive) and isinstance(q, RegressionPredictive):
+        return float(jnp.mean(kl_normal(p.moments, q.moments)))
+    raise InvalidInput(f"kl compares predictives of one kind, not {type(p).__name__} with {type(q).__name__}")
 
 
 def kl_mixture(p: RegressionPredictive, q: RegressionPredictive, nodes: int = 2001, reach: float = 8.0) -> float:

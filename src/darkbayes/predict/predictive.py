@@ -29,8 +29,12 @@ class ClassPredictive(eqx.Module):
     probs: Array
     expected_entropy: Array | None = None
 
+    def check(self, y: Array) -> Array:
+        """The targets as an array, if they are one label per row."""
+        return _fitting(y, self.probs.shape[:-1])
+
     def log_prob(self, y: Array) -> Array:
-        return jnp.log(jnp.take_along_axis(self.probs, y[:, None], axis=-1)[:, 0])
+        return jnp.log(jnp.take_along_axis(self.probs, self.check(y)[:, None], axis=-1)[:, 0])
 
     @property
     def mean(self) -> Array:
@@ -67,8 +71,12 @@ class RegressionPredictive(eqx.Module):
     mixture: NormalMixture
     expected_variance: Array | None = None
 
+    def check(self, y: Array) -> Array:
+        """The targets as an array, if they are one row of outputs per row."""
+        return _fitting(y, self.mixture.mean.shape[1:])
+
     def log_prob(self, y: Array) -> Array:
-        return self.mixture.log_prob(y)
+        return self.mixture.log_prob(self.check(y))
 
     @property
     def moments(self) -> Normal:
@@ -98,11 +106,18 @@ class RegressionPredictive(eqx.Module):
 
     def cdf(self, y: Array) -> Array:
         """The probability of a value below `y`, for each output."""
-        z = (y - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
+        z = (self.check(y) - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
         return jnp.sum(jnp.exp(self.mixture.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)
 
 
 Predictive = ClassPredictive | RegressionPredictive
+
+
+def _fitting(y: Array, shape: tuple[int, ...]) -> Array:
+    targets = jnp.asarray(y)
+    if targets.shape != shape:
+        raise InvalidInput(f"y has shape {targets.shape}, but the predictions are of shape {shape}: reshape y")
+    return targets
 
 
 def _known(part: Array | None) -> Array:

@@ -181,12 +181,15 @@ class Distillation(eqx.Module):
         if state.reservoir is None:
             return state.teacher.draws
         keys = jax.random.split(key, self.settings.num_chains)
-        picked = jax.vmap(lambda key, kept: reservoir_pick(key, kept, self.settings.reservoir_picks))(
-            keys, state.reservoir
+        number = self.settings.reservoir_picks
+        picked = jax.vmap(lambda key, kept, now: reservoir_pick(key, kept, number, now))(
+            keys, state.reservoir, state.teacher.draws
         )
-        return jax.tree.map(
-            lambda now, past: jnp.concatenate([now, past.reshape(-1, *now.shape[1:])]), state.teacher.draws, picked
-        )
+
+        def join(now: Array, past: Array) -> Array:
+            return jnp.concatenate([now, past.reshape(len(now) * number, *now.shape[1:])])
+
+        return jax.tree.map(join, state.teacher.draws, picked)
 
     def _keep(self, state: DistillationState) -> DistillationState:
         """Offer the present draws to the reservoirs and to the running average."""
@@ -222,8 +225,12 @@ class Distillation(eqx.Module):
         What is left over when the steps after burn-in are no multiple of `chain.thin` is not run.
         """
         done = int(state.teacher.step)
-        if steps <= self.chain.burn_in:
-            raise InvalidInput(f"steps={steps} must exceed the chain's burn_in={self.chain.burn_in}")
+        least = self.chain.burn_in + self.chain.thin
+        if steps < least:
+            raise InvalidInput(
+                f"steps={steps} ends before the first draw is kept: use at least {least} "
+                f"(burn_in={self.chain.burn_in} and thin={self.chain.thin})"
+            )
         for state, _ in in_chunks(lambda now, n: self.burn(now, n), state, self.chain.burn_in - done):
             raise_on_failure(self.chain, state.teacher)
             yield Snapshot(state, int(state.teacher.step), None, None)

@@ -20,5 +20,7 @@ def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     halves = np.concatenate([values[:, :half], values[:, -half:]])
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = halves.mean(axis=1).var(axis=0, ddof=1)
-    # Values that never move have no spread at all: call them converged.
-    return np.sqrt(np.where(within > 0, (half - 1) / half + between / np.where(within > 0, within, 1.0), 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rhat = np.sqrt((half - 1) / half + between / within)
+    # Values that never move, in any chain, agree.
+    return np.where(within + between > 0, rhat, 1.0)

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 
 from darkbayes.data import as_data
-from darkbayes.errors import require_count
+from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.types import Array, Data, Info, Key
 
@@ -79,6 +79,9 @@ def nuts_chain(
     """A NUTS chain on all examples; `burn_in` is the length of its warm-up."""
     data = as_data(x, y)
     require_count("burn_in", burn_in)
+    require_count("max_tree_depth", max_tree_depth)
+    if not 0.0 < target_accept < 1.0:
+        raise InvalidInput(f"target_accept must lie between 0 and 1, not {target_accept!r}")
     require_count("thin", thin)
     posterior.check(data)
     return NUTSChain(posterior, data, burn_in, thin, max_tree_depth, target_accept, dense_mass)

@@ -80,7 +80,11 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
     """Turn a failure that the compiled loop has noted into an error that says what to change."""
     failure = jax.device_get(chains.failure)
     if failure.step < 0:
-        return
+        lost = _lost_chain(chains.draws)
+        if lost < 0:
+            return
+        # The last step went wrong: the log posterior is that of its start.
+        failure = Failure(chains.step, lost, jnp.nan)  # pyright: ignore[reportArgumentType]
     largest = float(jnp.max(jnp.abs(chain.inputs)))
     advice = "use a smaller step size (try a tenth)"
     if largest > 10.0:
@@ -89,6 +93,14 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
         f"the teacher diverged: at step {int(failure.step)} the log posterior of chain {int(failure.chain)} "
         f"became {float(failure.log_density)}; {advice}"
     )
+
+
+@jax.jit
+def _lost_chain(draws: PyTree) -> Array:
+    """The first chain whose weights are not all finite; -1 if there is none."""
+    finite = [jnp.all(jnp.isfinite(leaf.reshape(len(leaf), -1)), axis=1) for leaf in jax.tree.leaves(draws)]
+    lost = ~jnp.all(jnp.stack(finite), axis=0)
+    return jnp.where(jnp.any(lost), jnp.argmax(lost), -1)
 
 
 @eqx.filter_jit(donate="all-except-first")

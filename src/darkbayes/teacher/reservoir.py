@@ -22,8 +22,8 @@ class Reservoir(NamedTuple):
 
 
 def reservoir_init(size: int, like: PyTree) -> Reservoir:
-    """An empty reservoir for draws like `like`, whose values fill the slots until draws arrive."""
-    slots = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), like)
+    """An empty reservoir for draws like `like`."""
+    slots = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), like)
     return Reservoir(slots, jnp.zeros((), jnp.int32))
 
 
@@ -40,9 +40,10 @@ def reservoir_add(key: Key, reservoir: Reservoir, draw: PyTree) -> Reservoir:
     return Reservoir(jax.tree.map(put, reservoir.slots, draw), count)
 
 
-def reservoir_pick(key: Key, reservoir: Reservoir, number: int) -> PyTree:
-    """`number` kept draws, picked independently and uniformly."""
+def reservoir_pick(key: Key, reservoir: Reservoir, number: int, instead: PyTree) -> PyTree:
+    """`number` kept draws, picked independently and uniformly, or copies of `instead` while there are none."""
     size = len(jax.tree.leaves(reservoir.slots)[0])
     filled = jnp.clip(reservoir.count, 1, size)
     rows = jax.random.randint(key, (number,), 0, filled)
-    return jax.tree.map(lambda slots: slots[rows], reservoir.slots)
+    some = reservoir.count > 0
+    return jax.tree.map(lambda slots, draw: jnp.where(some, slots[rows], draw), reservoir.slots, instead)
