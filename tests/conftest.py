@@ -49,7 +49,7 @@ def classes() -> db.Data:
 
 @pytest.fixture(scope="session")
 def linear_network() -> Any:
-    """Makes linear networks without bias, as pairs of functions, from the number of outputs; the weights are one array."""
+    """Makes linear networks without bias of so many outputs, as pairs of functions; the weights are one array."""
 
     def make(outputs: int) -> db.Network:
         def init(key: jax.Array, x: jax.Array) -> jax.Array:

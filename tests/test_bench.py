@@ -1,5 +1,90 @@
 """Every benchmark at a tiny size; nothing here asserts a time."""
 
+import dataclasses
+import importlib.util
+import json
+from typing import Any
+
 import pytest
 
 from darkbayes import bench, cli
+from darkbayes.bench.shapes import SHAPES
+from darkbayes.errors import InvalidInput
+
+TINY_SHAPES = tuple(
+    dataclasses.replace(shape, examples=40, hidden=(3,), chains=2, thin=2, rounds=1, batch_size=shape.batch_size and 4)
+    for shape in SHAPES
+)
+
+
+def metrics_of(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in results["rows"]:
+        found.setdefault(row["metric"], []).append(row)
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine() -> dict[str, Any]:
+    return bench.run("engine", seed=0, quiet=True, shapes=TINY_SHAPES, repetitions=2, seconds=0.01)
+
+
+def test_the_engine_is_timed_with_one_and_with_many_chains(engine):
+    methods = {row["method"] for row in metrics_of(engine)["us_per_step"]}
+    for shape in TINY_SHAPES:
+        assert sum(method.startswith(f"engine {shape.name}") for method in methods) == 2
+    assert all(row["mean"] > 0 for row in engine["rows"])
+
+
+def test_the_engine_is_compared_with_pytorch(engine):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs PyTorch: pip install torch")
+    rows = metrics_of(engine)["speedup"]
+    assert len(rows) == len(SHAPES)
+    assert {row["bar"] for row in rows} == {8.0, 20.0, 1.25}
+
+
+def test_peak_memory_is_measured_in_processes_of_their_own():
+    found = metrics_of(bench.run("memory", seed=0, quiet=True, few=50, many=100))
+    assert len(found["peak_rss_mb"]) == 2
+    assert found["rss_ratio"][0]["bar"] == 1.05
+
+
+def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits():
+    found = metrics_of(bench.run("resume", seed=0, quiet=True, steps=60_000, kills=3))
+    assert found["bit_identical"][0]["mean"] == 1.0
+    assert found["kills"][0]["mean"] == 3
+
+
+def test_the_command_line_writes_results(tmp_path, capsys):
+    out = tmp_path / "results" / "startup.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(
+            bench.BENCHES, "startup", lambda seed, quiet: [{"method": "import", "metric": "import_s", "mean": 1}]
+        )
+        cli.main(["bench", "startup", "--out", str(out), "--quiet"])
+    assert json.loads(out.read_text())["experiment"] == "bench-startup"
+    assert "import" in capsys.readouterr().out
+
+
+def test_a_folder_as_output_is_refused_at_once(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "startup", "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    assert "is a folder: name a file" in capsys.readouterr().err
+
+
+def test_an_unknown_benchmark_is_refused():
+    with pytest.raises(InvalidInput, match="no benchmark is called 'speed'"):
+        bench.run("speed", seed=0, quiet=True)
+
+
+def test_darkbayes_imports_nothing_slow_beside_jax():
+    """Import time in a form that does not depend on the machine: which of the heavy libraries are loaded."""
+    import subprocess
+    import sys
+
+    heavy = "{'matplotlib', 'numpyro', 'sklearn', 'flax', 'torch', 'onnx', 'jinja2', 'tyro', 'rich'}"
+    code = f"import sys, darkbayes; print(sorted({heavy} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"

@@ -171,7 +171,6 @@ def test_large_inputs_are_named_when_a_chain_diverges(conjugate: Any) -> None:
 
 
 def test_a_chain_that_diverges_in_its_very_last_step_is_caught(conjugate: Any) -> None:
-    # FAILS (src bug, reported): a failure is noticed one step late, so the last draw may be infinite without a word.
     chain = db.minibatch_chain(
         conjugate.posterior, db.sgld(lambda t: jnp.where(t < 2, 1e-3, jnp.inf)), *conjugate.data, batch_size=None
     )
@@ -198,5 +197,4 @@ def test_split_rhat_of_values_that_never_move_is_one() -> None:
 
 
 def test_split_rhat_of_chains_stuck_at_different_values_is_not_one() -> None:
-    # FAILS (src bug, reported): no spread within but much between is the worst disagreement, not agreement.
     assert db.split_rhat(np.repeat([[0.0], [1.0]], 10, axis=1)) > 1.01

@@ -103,9 +103,8 @@ def test_batch_norm_is_refused_with_a_remedy(network: db.Network) -> None:
 
 
 def test_an_nnx_module_with_dropout_is_refused() -> None:
-    # FAILS (src bug, reported): the same mask is applied at every call without a word.
     network = db.from_nnx(lambda rngs: NNXNet(rngs, nnx.Dropout(0.5, rngs=rngs)))
-    with pytest.raises(db.InvalidInput):
+    with pytest.raises(db.InvalidInput, match=r"the module keeps \['Rng.*leave out dropout"):
         network.init(jax.random.key(0), X)
 
 
@@ -217,7 +216,6 @@ EXTREMES = jnp.array([-1e38, -1e4, -100.0, -8.0, 0.0, 4.0, 100.0, 1e4, 1e38])
 
 @pytest.mark.parametrize(("low", "high"), [(-8.0, 4.0), (-1.0, 1.0)])
 def test_input_noise_stays_within_its_bounds_for_extreme_outputs(low: float, high: float) -> None:
-    # FAILS for (-1, 1) (src bug, reported): the lower bound is missed by log(1 + exp(low - high)) = 0.127.
     likelihood = db.GaussianInputNoise(min_log_variance=low, max_log_variance=high)
     outputs = jnp.stack([jnp.zeros(9), EXTREMES], axis=1)
     log_variance = np.log(likelihood.distribution((), outputs).variance)

@@ -75,7 +75,7 @@ def test_a_reservoir_keeps_structure_shapes_and_dtypes(tree: Any, size: int, off
         reservoir = reservoir_init(size, tree)
         for number in range(offered):
             reservoir = reservoir_add(keys[number], reservoir, jax.tree.map(jnp.zeros_like, tree))
-        return reservoir.count, reservoir_pick(keys[-1], reservoir, 2)
+        return reservoir.count, reservoir_pick(keys[-1], reservoir, 2, tree)
 
     count, picked = fill_and_pick(tree, jax.random.split(jax.random.key(0), 6))
     assert int(count) == offered
@@ -93,7 +93,6 @@ def test_a_prior_is_the_sum_over_all_weights_of_any_tree(tree: Any) -> None:
 
 
 def test_a_network_without_weights_has_a_prior() -> None:
-    # FAILS (src gap, reported): "Need at least one array to stack".
     assert float(db.GaussianPrior(1.0).log_prob(())) == 0.0
 
 
@@ -105,9 +104,18 @@ def test_every_leaf_has_a_name(tree: Any) -> None:
     assert all(isinstance(leaf, np.ndarray) for leaf in named.values())
 
 
-def test_leaves_whose_paths_read_alike_are_both_kept() -> None:
-    # FAILS (src bug, reported): both are named "a.b", and one is lost from the checkpoint without a word.
-    assert len(named_leaves({"a": {"b": jnp.zeros(1)}, "a.b": jnp.ones(1)})) == 2
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"a": {"b": jnp.zeros(1)}, "a.b": jnp.ones(1)},
+        {"a": {".b": jnp.zeros(1)}, "a.": {"b": jnp.ones(1)}},
+        {"a": {"": {"b": jnp.zeros(1)}}, "a.b": jnp.ones(1)},
+    ],
+    ids=["dots", "dots at the edge", "an empty key"],
+)
+def test_leaves_whose_paths_read_alike_are_both_kept(tree: Any) -> None:
+    # FAILS for the last two (src bug, reported): doubling dots is not enough, and a leaf is lost from the checkpoint.
+    assert len(named_leaves(tree)) == 2
 
 
 @few
@@ -192,7 +200,6 @@ def odd_network(structure: str) -> db.Network:
 
 @pytest.mark.parametrize("structure", ["nested", "with an array of size zero"])
 def test_weights_of_odd_structure_run_through_the_whole_loop(structure: str, classes: db.Data) -> None:
-    # FAILS for the second (src bug, reported): draws cannot be joined with picked ones whose arrays are of size zero.
     network = odd_network(structure)
     posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=4)

@@ -1,8 +1,10 @@
 """Where students ask."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
@@ -74,8 +76,6 @@ def test_the_parts_of_a_mix_use_different_keys() -> None:
 
 
 def test_a_query_may_look_at_the_draws(classes: db.Data, logistic: db.Network) -> None:
-    import optax
-
     posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(), num_data=20)
     seen = {}
 
@@ -84,13 +84,12 @@ def test_a_query_may_look_at_the_draws(classes: db.Data, logistic: db.Network) -
         spread = context.posterior.distribution(jax.tree.map(lambda leaf: leaf[0], context.draws), x).entropy
         return x * spread[:, None]
 
-    db.distil(
+    parts = db.distillation(
         db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=5),
         db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1)),
         queries,
-        jax.random.key(0),
-        steps=2,
-        settings=db.Settings(num_chains=3, query_batch=4, reservoir=5, reservoir_picks=2),
-        quiet=True,
+        db.Settings(num_chains=3, query_batch=4, reservoir=5, reservoir_picks=2),
     )
+    state = eqx.filter_eval_shape(parts.init, jax.random.key(0))
+    eqx.filter_eval_shape(parts.advance, state, np.int32(1))
     assert seen["draws"] == (3 + 3 * 2, 2, 2)

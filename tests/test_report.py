@@ -44,7 +44,7 @@ def test_the_paper_stands_beside_ours_and_a_single_number_becomes_a_note():
 def test_markdown_escapes_bars_and_names_its_origin():
     text = markdown(RESULTS)
     assert "KL(HMC \\|\\| method)" in text
-    assert "2 trials, seed 0" in text
+    assert "mean ± standard error over 2 trials, seed 0" in text
     assert len({line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")}) == 1
 
 

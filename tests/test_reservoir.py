@@ -18,7 +18,7 @@ COPIES = 20_000
 
 
 def fill(size: int, count: int, copies: int = COPIES) -> Reservoir:
-    """Many reservoirs that were offered the draws 0, 1, ..., count - 1."""
+    """Many reservoirs that were offered the draws 1, 2, ..., count."""
 
     @jax.jit
     def run(keys: jax.Array) -> Reservoir:
@@ -26,7 +26,7 @@ def fill(size: int, count: int, copies: int = COPIES) -> Reservoir:
             def offer(reservoir: Reservoir, step: tuple[jax.Array, jax.Array]) -> tuple[Reservoir, None]:
                 return reservoir_add(step[0], reservoir, step[1]), None
 
-            draws = jnp.arange(count, dtype=jnp.int32)
+            draws = jnp.arange(1, count + 1, dtype=jnp.int32)
             start = reservoir_init(size, jnp.int32(-1))
             return jax.lax.scan(offer, start, (jax.random.split(key, count), draws))[0]
 
@@ -55,8 +55,8 @@ def test_each_new_draw_goes_to_the_slot_that_algorithm_r_says() -> None:
 def test_a_reservoir_that_is_not_overfull_keeps_every_draw_in_order(size: int, count: int) -> None:
     reservoir = fill(size, count, copies=3)
     np.testing.assert_array_equal(reservoir.count, count)
-    np.testing.assert_array_equal(reservoir.slots[:, :count], np.tile(np.arange(count), (3, 1)))
-    np.testing.assert_array_equal(reservoir.slots[:, count:], -1)
+    np.testing.assert_array_equal(reservoir.slots[:, :count], np.tile(np.arange(1, count + 1), (3, 1)))
+    np.testing.assert_array_equal(reservoir.slots[:, count:], 0)
 
 
 @pytest.mark.parametrize(("size", "count"), [(2, 3), (2, 5), (3, 6)])
@@ -73,18 +73,24 @@ def test_a_long_past_is_kept_as_likely_as_the_present() -> None:
     reservoirs = fill(4, 50)
     assert all(len(set(row)) == 4 for row in reservoirs.slots[:100].tolist())
     keys = jax.random.split(jax.random.key(1), COPIES)
-    picks = jax.vmap(lambda key, reservoir: reservoir_pick(key, reservoir, 1)[0])(keys, reservoirs)
-    assert stats.chisquare(np.bincount(picks, minlength=50)).pvalue > 1e-4
+    picks = jax.vmap(lambda key, reservoir: reservoir_pick(key, reservoir, 1, jnp.int32(0))[0])(keys, reservoirs)
+    assert stats.chisquare(np.bincount(picks - 1, minlength=50)).pvalue > 1e-4
 
 
 @pytest.mark.parametrize(("count", "filled"), [(1, 1), (3, 3), (5, 5), (9, 5)])
 def test_picks_are_uniform_over_the_filled_slots(count: int, filled: int) -> None:
     """Chi-square of 10,000 picks; fails by chance with probability 1e-4 a case for another seed."""
     reservoir = Reservoir(jnp.arange(5, dtype=jnp.int32), jnp.int32(count))
-    picks = np.asarray(reservoir_pick(jax.random.key(count), reservoir, 10_000))
+    picks = np.asarray(reservoir_pick(jax.random.key(count), reservoir, 10_000, jnp.int32(-1)))
     counts = np.bincount(picks, minlength=5)
     assert counts[filled:].sum() == 0
     assert stats.chisquare(counts[:filled]).pvalue > 1e-4 or filled == 1
+
+
+def test_an_empty_reservoir_gives_what_it_is_told_to_give_instead() -> None:
+    instead = jnp.array([1.0, 2.0])
+    picks = reservoir_pick(jax.random.key(0), reservoir_init(3, instead), 4, instead)
+    np.testing.assert_array_equal(picks, np.tile(instead, (4, 1)))
 
 
 def test_all_leaves_of_a_draw_stay_together(trees_equal: Any) -> None:
@@ -94,7 +100,7 @@ def test_all_leaves_of_a_draw_stay_together(trees_equal: Any) -> None:
     reservoir = reservoir_init(3, draw(-1))
     for number, key in enumerate(jax.random.split(jax.random.key(1), 10)):
         reservoir = reservoir_add(key, reservoir, draw(number))
-    picked = reservoir_pick(jax.random.key(2), reservoir, 4)
+    picked = reservoir_pick(jax.random.key(2), reservoir, 4, draw(-1))
     assert picked["w"].shape == (4, 2, 3)
     for row in range(4):
         number = int(picked["b"][0][row])

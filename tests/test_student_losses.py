@@ -18,18 +18,21 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 DRAWS, BATCH, SAMPLES = 3, 2, 20_000
 
 
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
 def classes_targets(num_classes: int = 3) -> db.Categorical:
-    return db.Categorical(jax.nn.log_softmax(2 * jax.random.normal(jax.random.key(1), (DRAWS, BATCH, num_classes))))
+    return db.Categorical(jnp.asarray(special.log_softmax(2 * normal(1, DRAWS, BATCH, num_classes), axis=-1)))
 
 
 def real_targets(num_outputs: int) -> db.Normal:
-    mean_key, variance_key = jax.random.split(jax.random.key(2))
     shape = (DRAWS, BATCH, num_outputs)
-    return db.Normal(jax.random.normal(mean_key, shape), jnp.exp(jax.random.normal(variance_key, shape)))
+    return db.Normal(jnp.asarray(normal(2, *shape)), jnp.asarray(np.exp(normal(3, *shape))))
 
 
 def outputs_for(family: Any) -> jax.Array:
-    return jax.random.normal(jax.random.key(3), (BATCH, family.width))
+    return jnp.asarray(normal(4, BATCH, family.width))
 
 
 @eqx.filter_jit
@@ -58,9 +61,8 @@ def gradient_of_loss(family: Any, outputs: jax.Array, targets: Any) -> jax.Array
         (db.GaussianStudent(2), real_targets(2)),
         (db.MixtureStudent(3), real_targets(1)),
         (db.MixtureStudent(2, num_outputs=2), real_targets(2)),
-        (db.MixtureStudent(2, quadrature=40), real_targets(1)),
     ],
-    ids=["softmax", "gaussian", "gaussian-2", "mixture", "mixture-2", "mixture-40-nodes"],
+    ids=["softmax", "gaussian", "gaussian-2", "mixture", "mixture-2"],
 )
 def test_the_loss_is_minus_the_expected_log_density_over_all_draws(family: Any, targets: Any) -> None:
     """Against 20,000 samples a draw; fails by chance with probability 2e-5 a case for another seed.

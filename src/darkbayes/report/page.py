@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from darkbayes.files import read_arrays, read_json, write_text
-from darkbayes.report.tables import METHODS, measured, pivot
+from darkbayes.report.tables import METHODS, measured, pivot, repeated
 
 TITLES = {
     "toy2d": "Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
@@ -45,7 +45,7 @@ def write_report(folder: Path) -> Path:
         lead=LEADS[experiment],
         summary=_summary(results),
         table=pivot(results),
-        trials=max(row["trials"] for row in results["rows"]),
+        repeated=repeated(results),
         figures=_figures(folder, experiment, read_arrays(folder / "figure.safetensors")),
         provenance=results["provenance"],
         config=config,
