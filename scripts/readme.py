@@ -1,7 +1,7 @@
 """Fill the tables between `<!-- results: NAME -->` and `<!-- end -->` from results/NAME.json.
 
-    python scripts/readme.py            write README.md
-    python scripts/readme.py --check    exit with 1 if README.md is not what the results say
+python scripts/readme.py            write README.md
+python scripts/readme.py --check    exit with 1 if README.md is not what the results say
 """
 
 import json

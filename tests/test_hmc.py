@@ -43,11 +43,10 @@ def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> N
         db.Student(db.mlp([8], 2, jnp.tanh), db.SoftmaxStudent(2), optax.adam(3e-2)),
         db.uniform_box(-5.0, 5.0),
         jax.random.key(1),
-        steps=350,
-        settings=db.Settings(num_chains=4),
+        steps=450,
         quiet=True,
     )
-    assert int(done.average.count) == 4 * 300
+    assert int(done.average.count) == 400
     teacher, student = db.predict_average(done.average), db.predict_student(done.student, done.params, classes.x)
     assert db.metrics.kl(teacher, student) < 0.02
     untrained = done.student.init(jax.random.key(0), classes.x)

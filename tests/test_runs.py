@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(tree, tmp_path, damage):
     else:
         file.unlink()
     with pytest.raises(
-        db.RunError, match="corrupt or truncated: delete .*step-000000000002 to go on from the one before"
+        db.RunError, match=r"corrupt or truncated: delete .*step-000000000002 to go on from the one before"
     ):
         load_checkpoint(tmp_path, tree)
 
@@ -121,6 +121,15 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     with pytest.raises(db.RunError, match="is a file"):
         Run(tmp_path / "mine.txt", {})
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_what_a_kill_left_half_written_does_not_stand_in_the_way(tmp_path):
+    (tmp_path / ".config.json.99.part").write_text("{")
+    Run(tmp_path, {"seed": 0})
+    (tmp_path / "trial-0").mkdir()
+    (tmp_path / "trial-0" / ".hmc.safetensors.99.part").write_bytes(b"half")
+    Run(tmp_path, {"seed": 0}, resume=True)
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_piece_of_work_is_done_once(tmp_path):

@@ -11,13 +11,21 @@ import safetensors.numpy
 
 from darkbayes.errors import RunError
 
+ASIDE = ".part"
+"""What the name of a file ends in as long as it is being written."""
 
-def write_text(path: Path, text: str) -> None:
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file aside and rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
+    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
+    aside.write_bytes(content)
     os.replace(aside, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -39,10 +47,7 @@ def write_arrays(path: Path, arrays: dict[str, Any], **notes: str) -> None:
     """Write named arrays, with notes beside them, as a safetensors file."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    safetensors.numpy.save_file(plain, aside, metadata=notes)
-    os.replace(aside, path)
+    write_bytes(path, safetensors.numpy.save(plain, metadata=notes))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

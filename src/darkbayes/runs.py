@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import RunError
-from darkbayes.files import read_arrays, read_json, write_arrays, write_json, write_text
+from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
 from darkbayes.student import Distillation, DistillationState
 from darkbayes.types import Key, PyTree
@@ -44,8 +44,11 @@ class Run:
         self.began, self.commit = time.time(), _commit()
         if path.exists() and not path.is_dir():
             raise RunError(f"--out {path} is a file: choose a folder")
-        if path.is_dir() and any(path.iterdir()):
-            self._check_existing(resume)
+        if path.is_dir():
+            for left_over in path.rglob(f".*{ASIDE}"):
+                left_over.unlink()
+            if any(path.iterdir()):
+                self._check_existing(resume)
         write_json(path / "config.json", self.config)
 
     def _check_existing(self, resume: bool) -> None:

@@ -1,12 +1,13 @@
 """Microseconds per step of Algorithm 1: a step of the teacher and an update of its student.
 
-    darkbayes bench engine        about a minute and a half on two cores
+    darkbayes bench engine        under two minutes on two cores
 
 Measured in turns in one process, so that whatever else the machine does meets all alike: one chain, many chains
 (the time for one step of one of them), and the same algorithm as a plain PyTorch loop where PyTorch is installed, with
 as many threads as it takes by itself and with one. Figures are medians over the repetitions. The speedup is that of one
-chain against the faster of the two PyTorch loops, the median of the ratios within a repetition: on small networks, or
-when other programs use the cores, PyTorch's threads wait for each other and a loop with many is slower by far.
+chain against the faster of the two PyTorch loops, the median of the ratios within a repetition: where other programs
+use the cores too, PyTorch with two threads was seen to be up to hundreds of times slower than with one, which is no
+merit of ours.
 """
 
 import os
@@ -49,7 +50,7 @@ class Contender(NamedTuple):
 
 
 def rows(
-    *, seed: int, quiet: bool, shapes: tuple[Shape, ...] = SHAPES, repetitions: int = 9, seconds: float = 0.5
+    *, seed: int, quiet: bool, shapes: tuple[Shape, ...] = SHAPES, repetitions: int = 7, seconds: float = 0.5
 ) -> list[dict[str, Any]]:
     """Time every shape; a measurement lasts about `seconds`, or a call of the compiled loop if that is longer."""
     if os.getloadavg()[0] > (os.cpu_count() or 1):

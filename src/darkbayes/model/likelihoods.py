@@ -68,19 +68,16 @@ class Softmax(_NoParameters):
             )
 
 
-class _Gaussian(_NoParameters):
-    num_outputs: eqx.AbstractVar[int]
-
-    def check_targets(self, y: Array) -> None:
-        shape, dtype = np.shape(y), np.asarray(y).dtype
-        if not np.issubdtype(dtype, np.floating) or shape[1:] != (self.num_outputs,):
-            raise InvalidInput(
-                f"y must hold floats of shape [examples, {self.num_outputs}] for {type(self).__name__}, "
-                f"not shape {shape} of {dtype}"
-            )
+def _check_real_targets(likelihood: "Gaussian | GaussianSampledNoise | GaussianInputNoise", y: Array) -> None:
+    shape, dtype = np.shape(y), np.asarray(y).dtype
+    if not np.issubdtype(dtype, np.floating) or shape[1:] != (likelihood.num_outputs,):
+        raise InvalidInput(
+            f"y must hold floats of shape [examples, {likelihood.num_outputs}] for {type(likelihood).__name__}, "
+            f"not shape {shape} of {dtype}"
+        )
 
 
-class Gaussian(_Gaussian):
+class Gaussian(_NoParameters):
     """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
 
     noise_precision: float
@@ -97,8 +94,11 @@ class Gaussian(_Gaussian):
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
 
+    def check_targets(self, y: Array) -> None:
+        _check_real_targets(self, y)
 
-class GaussianSampledNoise(_Gaussian):
+
+class GaussianSampledNoise(_NoParameters):
     """Gaussian targets whose noise precision is inferred with the weights, one per output.
 
     The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
@@ -128,8 +128,11 @@ class GaussianSampledNoise(_Gaussian):
     def distribution(self, params: Array, outputs: Array) -> Normal:
         return Normal(outputs, jnp.broadcast_to(jnp.exp(-params), outputs.shape))
 
+    def check_targets(self, y: Array) -> None:
+        _check_real_targets(self, y)
 
-class GaussianInputNoise(_Gaussian):
+
+class GaussianInputNoise(_NoParameters):
     """Gaussian targets whose noise depends on the input: the outputs are means, then log variances.
 
     A single draw may claim any variance where it has seen no data, so the log variance is bent smoothly into
@@ -158,3 +161,6 @@ class GaussianInputNoise(_Gaussian):
         # Bent twice, it begins a little below 0: stretch it to begin there.
         least = span - math.log1p(math.exp(span))
         return Normal(mean, jnp.exp(low + (bent - least) * span / (span - least)))
+
+    def check_targets(self, y: Array) -> None:
+        _check_real_targets(self, y)
