@@ -150,7 +150,7 @@ def test_sgld_takes_any_real_number(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, -3, 1.5, True, "2"], ids=repr)
 def test_a_batch_size_that_is_no_count_is_refused(value: Any, posterior: db.Posterior) -> None:
     with pytest.raises(
-        db.InvalidInput, match=f"batch_size must be a whole number of at least 1, or None .*, not {value!r}"
+        db.InvalidInput, match=f"batch_size .None for all data. must be a whole number of at least 1, not {value!r}"
     ):
         chain_of(posterior, batch_size=value)
 

@@ -28,7 +28,8 @@ def require_positive(name: str, value: Any) -> None:
         raise InvalidInput(f"{name} must be a positive number, not {value!r}")
 
 
-def require_count(name: str, value: Any, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
+def require_count(name: str, value: Any, least: int = 1) -> int:
+    """Refuse what is not a whole number of at least `least`; returns it as a plain `int`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)

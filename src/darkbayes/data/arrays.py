@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, require_count
 from darkbayes.types import Array, Data, Key
 
 
@@ -20,13 +20,14 @@ def as_data(x: Any, y: Any) -> Data:
     darkbayes.errors.InvalidInput: x holds 1 value that is not finite, first at row 1: remove or impute it
     """
     inputs, targets = as_inputs(x), np.asarray(y)
-    if targets.ndim == 0 or len(targets) != len(inputs):
+    if targets.ndim == 0 or len(targets) != len(inputs) or targets.size == 0:
         raise InvalidInput(f"x has {len(inputs)} rows but y has shape {targets.shape}: they must pair up")
     if np.issubdtype(targets.dtype, np.floating):
         targets = _as_float32("y", targets)
     elif np.issubdtype(targets.dtype, np.integer):
-        if np.abs(targets, dtype=np.float64).max() > np.iinfo(np.int32).max:
-            raise InvalidInput(f"y holds {targets[np.abs(targets).argmax()]}: relabel the classes as 0, 1, 2, ...")
+        outside = targets[np.abs(targets.astype(np.float64)) > np.iinfo(np.int32).max]
+        if outside.size:
+            raise InvalidInput(f"y holds label {outside[0]}: number the classes 0, 1, 2, ...")
         targets = targets.astype(np.int32)
     else:
         raise InvalidInput(f"y has type {targets.dtype}: encode it as floats (regression) or integers (classes)")
@@ -56,17 +57,17 @@ def _as_float32(name: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def check_batch_size(size: int | None, examples: int) -> None:
+def check_batch_size(size: int | None, examples: int) -> int | None:
     """Refuse a batch that the data cannot fill; `None` stands for all of it."""
     if size is None:
-        return
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidInput(f"batch_size must be a whole number of at least 1, or None for all data, not {size!r}")
-    if size > examples:
+        return None
+    number = require_count("batch_size (None for all data)", size)
+    if number > examples:
         raise InvalidInput(
-            f"batch_size={size} is larger than the {examples} examples: "
+            f"batch_size={number} is larger than the {examples} examples: "
             f"use at most {examples}, or None for full-data gradients"
         )
+    return number
 
 
 def minibatch(key: Key, data: Data, size: int | None) -> Data:

@@ -259,9 +259,10 @@ def distillation(
             some of the training inputs by default.
     """
     settings = settings or Settings()
-    for name in ("num_chains", "query_batch", "update_every", "updates", "reservoir_picks", "restarts"):
-        require_count(name, getattr(settings, name))
-    require_count("reservoir", settings.reservoir, least=0)
+    least = {"reservoir": 0}
+    settings = Settings(
+        **{name: require_count(name, value, least.get(name, 1)) for name, value in settings._asdict().items()}
+    )
     if chain.thin % settings.update_every:
         raise InvalidInput(
             f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "

@@ -72,8 +72,8 @@ def minibatch_chain(
         thin: steps between two kept draws.
     """
     data = as_data(x, y)
-    check_batch_size(batch_size, len(data.x))
-    require_count("burn_in", burn_in, least=0)
-    require_count("thin", thin)
+    batch_size = check_batch_size(batch_size, len(data.x))
+    burn_in = require_count("burn_in", burn_in, least=0)
+    thin = require_count("thin", thin)
     posterior.check(data)
     return MinibatchChain(posterior, optax.with_extra_args_support(transformation), data, batch_size, burn_in, thin)

@@ -78,10 +78,10 @@ def nuts_chain(
 ) -> NUTSChain:
     """A NUTS chain on all examples; `burn_in` is the length of its warm-up."""
     data = as_data(x, y)
-    require_count("burn_in", burn_in)
-    require_count("max_tree_depth", max_tree_depth)
+    burn_in = require_count("burn_in", burn_in)
+    thin = require_count("thin", thin)
+    max_tree_depth = require_count("max_tree_depth", max_tree_depth)
     if not 0.0 < target_accept < 1.0:
         raise InvalidInput(f"target_accept must lie between 0 and 1, not {target_accept!r}")
-    require_count("thin", thin)
     posterior.check(data)
     return NUTSChain(posterior, data, burn_in, thin, max_tree_depth, target_accept, dense_mass)

@@ -52,7 +52,7 @@ def each(function: Callable[..., Any], *stacked: PyTree) -> Any:
 @eqx.filter_jit
 def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
     """Chains at independent starting points."""
-    require_count("num_chains", num_chains)
+    num_chains = require_count("num_chains", num_chains)
     init_key, step_key = jax.random.split(key)
     states = jax.vmap(chain.init)(jax.random.split(init_key, num_chains))
     none = jnp.full((), -1, jnp.int32)

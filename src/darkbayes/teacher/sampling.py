@@ -23,7 +23,7 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int) -> PyTree
     >>> draws.network[0].weight.shape
     (2, 3, 10, 2)
     """
-    require_count("num_draws", num_draws)
+    num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
     chains = start_chains(chain, key, num_chains)
     kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
     steps = chain.burn_in + chain.thin * num_draws
