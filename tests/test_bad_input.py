@@ -62,7 +62,6 @@ def test_values_too_large_for_float32_are_refused(which: str) -> None:
 @pytest.mark.parametrize("columns", [0, 2])
 def test_labels_too_large_for_int32_are_refused(label: int, columns: int) -> None:
     """2^32 would wrap around to class 0."""
-    # FAILS for two columns (src bug, reported): the flat position is used as a row.
     y = np.zeros((4, columns) if columns else 4, np.int64)
     y[3] = label
     with pytest.raises(db.InvalidInput, match=f"y holds .*{label}"):
@@ -70,7 +69,6 @@ def test_labels_too_large_for_int32_are_refused(label: int, columns: int) -> Non
 
 
 def test_targets_without_columns_are_refused() -> None:
-    # FAILS for integers (src bug, reported): the maximum of nothing raises numpy's error.
     for dtype in (np.float64, np.int64):
         with pytest.raises(db.InvalidInput, match="y"):
             db.as_data(X, np.zeros((4, 0), dtype))
@@ -335,7 +333,6 @@ def test_settings_are_checked(settings: dict, message: str, posterior: db.Poster
 def test_settings_given_as_numpy_integers_are_refused_or_work(
     name: str, posterior: db.Posterior, logistic: db.Network
 ) -> None:
-    # FAILS (src bug, reported): they pass the check, and then become tracers where a number is needed.
     settings = db.Settings(reservoir=2)._replace(**{name: np.int64(2)})
     chain, student = chain_of(posterior, thin=2), student_of(logistic, db.SoftmaxStudent(2))
     parts = None
@@ -350,7 +347,6 @@ def test_settings_given_as_numpy_integers_are_refused_or_work(
 def test_counts_of_a_chain_given_as_numpy_integers_are_refused_or_work(
     name: str, posterior: db.Posterior, logistic: db.Network
 ) -> None:
-    # FAILS for thin (src bug, reported): as above.
     chain = None
     with contextlib.suppress(db.InvalidInput):
         chain = chain_of(posterior, **{name: np.int64(2)})

@@ -18,7 +18,7 @@ from darkbayes.teacher.noise import normal_like
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-few = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 # Few distinct shapes and sizes: every new one compiles anew.
 shapes = st.sampled_from([(), (1,), (3,), (2, 3), (0,), (2, 0), (1, 2, 2)])
@@ -114,7 +114,6 @@ def test_every_leaf_has_a_name(tree: Any) -> None:
     ids=["dots", "dots at the edge", "an empty key"],
 )
 def test_leaves_whose_paths_read_alike_are_both_kept(tree: Any) -> None:
-    # FAILS for the last two (src bug, reported): doubling dots is not enough, and a leaf is lost from the checkpoint.
     assert len(named_leaves(tree)) == 2
 
 

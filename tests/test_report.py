@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays, write_json
-from darkbayes.report import markdown, pivot, write_report
+from darkbayes.report import markdown, pivot, write_figure, write_report
 from darkbayes.runs import provenance, row
 
 ROWS = [
@@ -46,6 +47,13 @@ def test_markdown_escapes_bars_and_names_its_origin():
     assert "KL(HMC \\|\\| method)" in text
     assert "mean ± standard error over 2 trials, seed 0" in text
     assert len({line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_the_figure_can_be_had_as_an_image(folder, tmp_path):
+    write_figure(folder, tmp_path / "new" / "figure.png")
+    assert (tmp_path / "new" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InvalidInput, match=r"figure\.txt must end in \.png, \.svg or \.pdf"):
+        write_figure(folder, tmp_path / "figure.txt")
 
 
 def test_what_a_run_holds_cannot_become_markup(folder):

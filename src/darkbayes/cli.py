@@ -93,12 +93,17 @@ class Report:
 
     folder: tyro.conf.Positional[Path]
     """the run's folder"""
+    figure: Path | None = None
+    """write the paper's figure to this image file as well (.png, .svg or .pdf)"""
 
     def run(self) -> None:
         """Run it."""
         from darkbayes import report
 
         print(report.write_report(self.folder))
+        if self.figure is not None:
+            report.write_figure(self.folder, self.figure)
+            print(self.figure)
 
 
 def _show(results: dict, as_json: bool) -> None:

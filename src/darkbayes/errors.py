@@ -4,6 +4,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 
 class InvalidInput(ValueError):
     """An argument that cannot be used; the message names it, its value and the remedy."""
@@ -15,6 +17,11 @@ class Divergence(RuntimeError):
 
 class RunError(RuntimeError):
     """A run's folder that cannot be used as asked."""
+
+
+def plain(value: Any) -> Any:
+    """A numpy scalar as a plain number, which compiled functions take as a constant; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def require_positive(name: str, value: Any) -> None:

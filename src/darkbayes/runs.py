@@ -132,8 +132,9 @@ def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """The parts of a path joined by dots; a dot within a part is doubled, so that no two paths read alike."""
-    return ".".join(jax.tree_util.keystr((part,), simple=True).replace(".", "..") for part in path)
+    """The parts of a path joined by dots; a dot within a part is escaped, so that no two paths read alike."""
+    parts = [jax.tree_util.keystr((part,), simple=True) for part in path]
+    return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in parts)
 
 
 def _plain(leaf: jax.Array) -> np.ndarray:

@@ -44,7 +44,7 @@ class Info(NamedTuple):
     """What one step of a chain reports besides its new state."""
 
     log_density: Array
-    """The log posterior (a minibatch estimate where the chain uses minibatches) at the start of the step."""
+    """The log posterior, or the minibatch estimate that the step used."""
 
 
 class Chain(Protocol):

@@ -4,7 +4,6 @@ A likelihood has the network's output ``width``, the ``init`` and ``log_prior`` 
 most), and ``distribution(params, outputs)``. `check_targets` refuses targets that it cannot explain.
 """
 
-import math
 from typing import Protocol
 
 import equinox as eqx
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.errors import InvalidInput, plain, require_count, require_positive
 from darkbayes.model.distributions import Categorical, Distribution, Normal
 from darkbayes.types import Array, PyTree
 
@@ -43,7 +42,7 @@ class _NoParameters(eqx.Module):
 class Softmax(_NoParameters):
     """Classes 0 .. K-1; the outputs are logits."""
 
-    num_classes: int
+    num_classes: int = eqx.field(converter=plain)
 
     def __check_init__(self) -> None:
         require_count("num_classes", self.num_classes, least=2)
@@ -73,15 +72,15 @@ def _check_real_targets(likelihood: "Gaussian | GaussianSampledNoise | GaussianI
     if not np.issubdtype(dtype, np.floating) or shape[1:] != (likelihood.num_outputs,):
         raise InvalidInput(
             f"y must hold floats of shape [examples, {likelihood.num_outputs}] for {type(likelihood).__name__}, "
-            f"not shape {shape} of {dtype}"
+            f"not shape {shape} of {dtype}: convert y, or reshape a single output with y[:, None]"
         )
 
 
 class Gaussian(_NoParameters):
     """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
 
-    noise_precision: float
-    num_outputs: int = 1
+    noise_precision: float = eqx.field(converter=plain)
+    num_outputs: int = eqx.field(converter=plain, default=1)
 
     def __check_init__(self) -> None:
         require_positive("noise_precision", self.noise_precision)
@@ -104,9 +103,9 @@ class GaussianSampledNoise(_NoParameters):
     The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
     """
 
-    num_outputs: int = 1
-    shape: float = 6.0
-    rate: float = 6.0
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    shape: float = eqx.field(converter=plain, default=6.0)
+    rate: float = eqx.field(converter=plain, default=6.0)
 
     def __check_init__(self) -> None:
         require_count("num_outputs", self.num_outputs)
@@ -139,9 +138,9 @@ class GaussianInputNoise(_NoParameters):
     [`min_log_variance`, `max_log_variance`]; inside, it is left as it is to within the softness of the bend.
     """
 
-    num_outputs: int = 1
-    min_log_variance: float = -8.0
-    max_log_variance: float = 4.0
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    min_log_variance: float = eqx.field(converter=plain, default=-8.0)
+    max_log_variance: float = eqx.field(converter=plain, default=4.0)
 
     def __check_init__(self) -> None:
         require_count("num_outputs", self.num_outputs)
@@ -159,7 +158,7 @@ class GaussianInputNoise(_NoParameters):
         low, span = self.min_log_variance, self.max_log_variance - self.min_log_variance
         bent = span - jax.nn.softplus(span - jax.nn.softplus(raw - low))
         # Bent twice, it begins a little below 0: stretch it to begin there.
-        least = span - math.log1p(math.exp(span))
+        least = span - float(np.logaddexp(0.0, span))
         return Normal(mean, jnp.exp(low + (bent - least) * span / (span - least)))
 
     def check_targets(self, y: Array) -> None:

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import InvalidInput, require_count
+from darkbayes.errors import InvalidInput, plain, require_count
 from darkbayes.model.distributions import Distribution
 from darkbayes.model.likelihoods import Likelihood
 from darkbayes.model.priors import Prior
@@ -41,7 +41,7 @@ class Posterior(eqx.Module):
     network: Network
     likelihood: Likelihood
     prior: Prior
-    num_data: int
+    num_data: int = eqx.field(converter=plain)
 
     def __check_init__(self) -> None:
         require_count("num_data", self.num_data)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.errors import InvalidInput, plain, require_positive
 from darkbayes.model.distributions import normal_log_prob
 from darkbayes.types import Array, PyTree
 
@@ -24,7 +24,7 @@ def _total(terms: list[Array]) -> Array:
 class GaussianPrior(eqx.Module):
     """The paper's spherical Gaussian: every weight is N(0, 1/precision)."""
 
-    precision: float = 1.0
+    precision: float = eqx.field(converter=plain, default=1.0)
 
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
@@ -40,8 +40,8 @@ class ScaledGaussianPrior(eqx.Module):
     its size divided by that of `output_axis`: 0 for Equinox and PyTorch, -1 for Flax.
     """
 
-    precision: float = 1.0
-    output_axis: int = 0
+    precision: float = eqx.field(converter=plain, default=1.0)
+    output_axis: int = eqx.field(converter=plain, default=0)
 
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
@@ -57,9 +57,9 @@ class ScaledGaussianPrior(eqx.Module):
 class ScaleMixturePrior(eqx.Module):
     """Blundell et al.'s mixture of two zero-mean Gaussians, a wide one with probability `weight` and a narrow one."""
 
-    weight: float = 0.5
-    wide: float = 1.0
-    narrow: float = 0.0025
+    weight: float = eqx.field(converter=plain, default=0.5)
+    wide: float = eqx.field(converter=plain, default=1.0)
+    narrow: float = eqx.field(converter=plain, default=0.0025)
 
     def __check_init__(self) -> None:
         require_positive("wide", self.wide)

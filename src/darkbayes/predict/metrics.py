@@ -3,6 +3,7 @@
 Names are those of the results files; `log_likelihood`, `kl` and `crps` are means over examples.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +50,11 @@ def calibration_gap(predictive: Predictive, y: Array) -> float:
     Classes: the best temperature of the probabilities; real targets: the best factor on all standard deviations
     around the mean. 0 means that no rescaling helps. The best is sought on a fine grid from 1/20 to 20.
     """
-    y = predictive.check(y)
+    return float(_calibration_gap(predictive, predictive.check(y)))
+
+
+@eqx.filter_jit
+def _calibration_gap(predictive: Predictive, y: Array) -> Array:
     scales = jnp.exp(jnp.linspace(-jnp.log(20.0), jnp.log(20.0), 401))
 
     if isinstance(predictive, ClassPredictive):
@@ -66,7 +71,7 @@ def calibration_gap(predictive: Predictive, y: Array) -> float:
             inner = predictive.log_prob(mean + (y - mean) / scale)
             return jnp.mean(inner) - mean.shape[-1] * jnp.log(scale)
 
-    return float(jnp.max(jax.lax.map(score, scales)) - score(jnp.ones(())))
+    return jnp.max(jax.lax.map(score, scales)) - score(jnp.ones(()))
 
 
 def crps(predictive: RegressionPredictive, y: Array) -> float:
@@ -74,16 +79,21 @@ def crps(predictive: RegressionPredictive, y: Array) -> float:
 
     E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006), where each expectation is a sum over (pairs of) components.
     """
+    return float(_crps(predictive, predictive.check(y)))
+
+
+@eqx.filter_jit
+def _crps(predictive: RegressionPredictive, y: Array) -> Array:
     weights, mean = jnp.exp(predictive.mixture.log_weights), predictive.mixture.mean
     variance = predictive.mixture.variance
-    reach = jnp.sum(weights * _mean_absolute(predictive.check(y) - mean, variance), axis=0)
+    reach = jnp.sum(weights * _mean_absolute(y - mean, variance), axis=0)
 
     def pairs(component: tuple[Array, Array, Array]) -> Array:
         weight, center, spread = component
         return weight * jnp.sum(weights * _mean_absolute(center - mean, spread + variance), axis=0)
 
     spread = jnp.sum(jax.lax.map(pairs, (weights, mean, variance)), axis=0)
-    return float(jnp.mean(jnp.sum(reach - 0.5 * spread, axis=-1)))
+    return jnp.mean(jnp.sum(reach - 0.5 * spread, axis=-1))
 
 
 def _mean_absolute(mean: Array, variance: Array) -> Array:

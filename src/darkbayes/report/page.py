@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from darkbayes.errors import InvalidInput
 from darkbayes.files import read_arrays, read_json, write_text
 from darkbayes.report.tables import METHODS, measured, pivot, repeated
 
@@ -53,6 +54,17 @@ def write_report(folder: Path) -> Path:
     path = folder / "report.html"
     write_text(path, page)
     return path
+
+
+def write_figure(folder: Path, path: Path) -> None:
+    """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
+    from darkbayes.report.figures import FIGURES
+
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
+    experiment = read_json(folder / "results.json")["experiment"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FIGURES[experiment](read_arrays(folder / "figure.safetensors")).savefig(path, dpi=150)
 
 
 def _summary(results: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import require_count
+from darkbayes.errors import plain, require_count
 from darkbayes.model import (
     Categorical,
     Distribution,
@@ -56,7 +56,7 @@ class Family(Protocol):
 class SoftmaxStudent(eqx.Module):
     """Class probabilities, section 2.1 of the paper."""
 
-    num_classes: int
+    num_classes: int = eqx.field(converter=plain)
     decompose: bool = False
 
     def __check_init__(self) -> None:
@@ -98,7 +98,7 @@ class GaussianStudent(eqx.Module):
     For draws with means f and variances v the loss is 1/2 [log 2 pi + alpha + e^-alpha {(f - mu)^2 + v}] on average.
     """
 
-    num_outputs: int = 1
+    num_outputs: int = eqx.field(converter=plain, default=1)
     decompose: bool = False
 
     def __check_init__(self) -> None:
@@ -138,10 +138,10 @@ class MixtureStudent(eqx.Module):
     The outputs are, component by component, a logit, a mean and a log variance for every target.
     """
 
-    components: int
-    num_outputs: int = 1
-    quadrature: int = 12
-    """Nodes of the quadrature over each draw's Gaussian."""
+    components: int = eqx.field(converter=plain)
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    quadrature: int = eqx.field(converter=plain, default=20)
+    """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
 
     def __check_init__(self) -> None:
         require_count("components", self.components)

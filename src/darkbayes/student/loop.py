@@ -222,7 +222,9 @@ class Distillation(eqx.Module):
     def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
 
-        What is left over when the steps after burn-in are no multiple of `chain.thin` is not run.
+        What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
+        `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
+        kept.
         """
         done = int(state.teacher.step)
         least = self.chain.burn_in + self.chain.thin

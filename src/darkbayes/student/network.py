@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, plain
 from darkbayes.model import Categorical, Distribution, Normal, NormalMixture, check_width
 from darkbayes.student.families import Family
 from darkbayes.types import Array, Key, Network, PyTree
@@ -27,7 +27,7 @@ class Student(eqx.Module):
     network: Network
     family: Family
     optimiser: optax.GradientTransformation
-    prior_precision: float = 0.0
+    prior_precision: float = eqx.field(converter=plain, default=0.0)
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
 
     def __check_init__(self) -> None:

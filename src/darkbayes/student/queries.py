@@ -46,9 +46,16 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
     """
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (np.asarray(low) < np.asarray(high)).all()):
         raise InvalidInput(f"uniform_box needs finite low < high in every feature, not low={low}, high={high}")
-    return lambda key, x, context: jax.random.uniform(
-        key, x.shape, x.dtype, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype)
-    )
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        sides = np.broadcast_shapes(np.shape(low), np.shape(high))
+        if sides and sides != x.shape[-len(sides) :]:
+            raise InvalidInput(
+                f"uniform_box has sides {sides}, but an input has shape {x.shape[1:]}: give one per feature"
+            )
+        return jax.random.uniform(key, x.shape, x.dtype, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype))
+
+    return queries
 
 
 def mix(first: Queries, second: Queries, weight: float) -> Queries:

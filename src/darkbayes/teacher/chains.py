@@ -45,7 +45,9 @@ class MinibatchChain(eqx.Module):
             return -self.posterior.log_density(params, batch)
 
         value, grads = jax.value_and_grad(energy)(state.params)
-        updates, transformation = self.transformation.update(grads, state.transformation, state.params, key=noise_key)
+        updates, transformation = self.transformation.update(
+            grads, state.transformation, state.params, key=noise_key, value=value
+        )
         params = optax.apply_updates(state.params, updates)
         return MinibatchState(params, transformation), Info(-value)  # pyright: ignore[reportArgumentType]
 
