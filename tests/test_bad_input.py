@@ -260,7 +260,7 @@ def test_precisions_and_scales_must_be_positive(name: str, make: Any, value: Any
         (lambda: db.mix(db.jitter(1.0), db.jitter(1.0), 1.5), "weight must lie between 0 and 1, not 1.5"),
         (
             lambda: db.Student(db.mlp([], 2), db.SoftmaxStudent(2), optax.sgd(0.1), prior_precision=-1.0),
-            "prior_precision must be at least 0, not -1.0",
+            "prior_precision .0 for none. must be a positive number, not -1.0",
         ),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_family_that_does_not_fit_a_classifier_is_refused(family: Any, posteri
 def test_a_family_that_does_not_fit_a_regressor_is_refused(family: Any, conjugate: Any) -> None:
     student = student_of(db.mlp([], family.width), family)
     chain = chain_of(conjugate.posterior, *conjugate.data)
-    message = r"cannot learn from a teacher with 1 outputs \(Gaussian\): choose a family for 1 outputs"
+    message = r"cannot learn from a teacher with 1 output \(Gaussian\): choose a family for 1 output"
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(chain, student, db.jitter(1.0))
 

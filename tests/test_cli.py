@@ -25,24 +25,29 @@ TINY = {
     "hmc_warmup": 20,
     "hmc_draws": 10,
 }
-EXPERIMENTS = {"toy2d": (toy2d, ((4,),)), "toy1d": (toy1d, ((4,), (3, 3)))}
+EXPERIMENTS = {"toy2d": (toy2d, "quick", ((4,),)), "toy1d": (toy1d, "literal", ((4,), (3, 3)))}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tiny_presets():
-    """The quick presets, at a size for tests."""
+    """A preset of each experiment, at a size for tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, students in EXPERIMENTS.values():
-            tiny = dataclasses.replace(module.PRESETS["quick"], students=students, **TINY)
-            patch.setitem(module.PRESETS, "quick", tiny)
+        for module, preset, students in EXPERIMENTS.values():
+            patch.setitem(
+                module.PRESETS, preset, dataclasses.replace(module.PRESETS[preset], students=students, **TINY)
+            )
         yield
+
+
+def reproduce(experiment: str, out: Path, *more: str) -> None:
+    cli.main(["reproduce", experiment, "--preset", EXPERIMENTS[experiment][1], "--out", str(out), "--quiet", *more])
 
 
 @pytest.fixture(scope="module", params=list(EXPERIMENTS))
 def finished(request, tmp_path_factory) -> tuple[str, Path]:
     """Each experiment, run once through the command line."""
     out = tmp_path_factory.mktemp("runs") / request.param
-    cli.main(["reproduce", request.param, "--preset", "quick", "--out", str(out), "--quiet"])
+    reproduce(request.param, out)
     return request.param, out
 
 
@@ -50,7 +55,7 @@ def test_an_experiment_leaves_results_in_the_one_form(finished):
     experiment, out = finished
     results = json.loads((out / "results.json").read_text())
     assert results["experiment"] == experiment
-    assert results["preset"] == "quick"
+    assert results["preset"] == EXPERIMENTS[experiment][1]
     methods = {row["method"] for row in results["rows"]}
     assert {"sgd", "sgld", "hmc"} < methods
     assert any(method.startswith("student ") for method in methods)
@@ -74,7 +79,7 @@ def test_a_finished_run_resumes_to_the_same_results_at_once(finished, monkeypatc
     experiment, out = finished
     monkeypatch.setattr("darkbayes.paper.toy.sample", None)  # Any new sampling would fail.
     before = json.loads((out / "results.json").read_text())["rows"]
-    cli.main(["reproduce", experiment, "--preset", "quick", "--out", str(out), "--quiet", "--resume"])
+    reproduce(experiment, out, "--resume")
     assert json.loads((out / "results.json").read_text())["rows"] == before
 
 
@@ -88,12 +93,11 @@ def test_the_report_can_be_written_again(finished, capsys):
 
 def test_the_table_and_the_report_are_shown_at_the_end(finished, capsys):
     experiment, out = finished
-    arguments = ["reproduce", experiment, "--preset", "quick", "--out", str(out), "--quiet", "--resume"]
-    cli.main(arguments)
+    reproduce(experiment, out, "--resume")
     shown = capsys.readouterr().out
     assert "SGLD" in shown
     assert f"report: {out / 'report.html'}" in shown.replace("\n", "")
-    cli.main([*arguments, "--json"])
+    reproduce(experiment, out, "--resume", "--json")
     assert json.loads(capsys.readouterr().out)["experiment"] == experiment
 
 
@@ -115,9 +119,9 @@ def test_bad_arguments_are_refused_before_anything_is_written(arguments, message
 def test_a_folder_that_holds_a_run_is_refused(finished, capsys):
     experiment, out = finished
     with pytest.raises(SystemExit) as stop:
-        cli.main(["reproduce", experiment, "--preset", "quick", "--out", str(out)])
+        reproduce(experiment, out)
     assert stop.value.code == 2
-    assert "already holds a run: pass --resume" in capsys.readouterr().err
+    assert "already holds a run: go on with it by resume (--resume)" in capsys.readouterr().err
 
 
 def test_a_report_of_no_run_is_refused(tmp_path, capsys):
@@ -137,6 +141,23 @@ def test_a_run_that_diverges_says_so_and_exits_with_1(tmp_path, capsys, monkeypa
         r"diverged: at step \d+ the log posterior of chain \d+ .*smaller step size", capsys.readouterr().err
     )
     assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_a_missing_library_is_named_before_anything_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("darkbayes.cli.importlib.util.find_spec", lambda name: None if name == "jinja2" else name)
+    with pytest.raises(SystemExit) as stop:
+        reproduce("toy2d", tmp_path / "run")
+    assert stop.value.code == 2
+    assert "jinja2 is not installed: pip install 'darkbayes[all]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_presets_are_runnable_as_they_stand():
+    for module, *_ in EXPERIMENTS.values():
+        for preset in module.PRESETS.values():
+            assert preset.steps >= preset.burn_in + preset.thin
+            assert preset.thin % preset.update_every == 0
+            assert preset.student((4,), module.problem().family)
 
 
 def test_the_version_is_printed(capsys):

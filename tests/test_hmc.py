@@ -44,6 +44,7 @@ def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> N
         db.uniform_box(-5.0, 5.0),
         jax.random.key(1),
         steps=450,
+        monitor=classes.x,
         quiet=True,
     )
     assert int(done.average.count) == 400

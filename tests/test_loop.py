@@ -256,7 +256,9 @@ def test_the_teacher_is_the_same_whatever_the_student(
     full: db.Distillation, posterior: db.Posterior, classes: db.Data, trees_equal: Any
 ) -> None:
     other = db.Student(db.mlp([4], 3), db.SoftmaxStudent(2, decompose=True), optax.sgd(0.01))
-    parts = db.distillation(full.chain, other, db.uniform_box(-1.0, 1.0), db.Settings(num_chains=2, query_batch=7))
+    parts = db.distillation(
+        full.chain, other, db.uniform_box(-1.0, 1.0), db.Settings(num_chains=2, query_batch=7), full.monitor
+    )
     first, second = (each.advance(each.init(jax.random.key(2)), np.int32(4))[0] for each in (full, parts))
     assert trees_equal(first.teacher, second.teacher)
     assert trees_equal(first.average, second.average)
@@ -264,17 +266,21 @@ def test_the_teacher_is_the_same_whatever_the_student(
 
 def test_distillation_teaches(teacher: Any, logistic: db.Network, classes: db.Data) -> None:
     learner = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1))
-    done = db.distil(teacher, learner, db.training_inputs(), jax.random.key(0), steps=3000, quiet=True)
+    done = db.distil(
+        teacher, learner, db.training_inputs(), jax.random.key(0), steps=3000, monitor=classes.x, quiet=True
+    )
     truth = db.predict_average(done.average)
     untrained = db.predict_student(learner, learner.init(jax.random.key(9), classes.x), classes.x)
     divergence = db.metrics.kl(truth, db.predict_student(learner, done.params, classes.x))
     assert divergence < 0.1 * db.metrics.kl(truth, untrained)
 
 
-def test_the_monitored_inputs_are_the_users_or_some_training_inputs(teacher: Any, student: db.Student) -> None:
+def test_the_monitored_inputs_are_the_users_or_queries_of_their_own(teacher: Any, student: db.Student) -> None:
     own = db.distillation(teacher, student, db.jitter(1.0), monitor=np.zeros((7, 2)))
     assert own.init(jax.random.key(0)).average.mean["probs"].shape == (7, 2)
-    assert db.distillation(teacher, student, db.jitter(1.0)).monitor.shape == (20, 2)
+    default = db.distillation(teacher, student, db.uniform_box(5.0, 6.0)).monitor
+    assert default.shape == (256, 2)
+    assert jnp.all((default >= 5.0) & (default <= 6.0))
 
 
 def test_a_progress_bar_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,7 +316,7 @@ def test_the_blame_for_a_diverging_teacher_is_not_put_on_the_student() -> None:
 
 
 def test_a_diverging_student_is_explained() -> None:
-    with pytest.raises(db.Divergence, match=r"student diverged: the loss of its update 1 .*lower its learning rate"):
+    with pytest.raises(db.Divergence, match=r"student diverged: .*lower its learning rate"):
         db.distil(
             CountingChain(), mute_student(1e38), db.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True
         )
@@ -335,3 +341,37 @@ def test_a_run_too_short_for_one_round_is_refused() -> None:
             steps=8,
             quiet=True,
         )
+
+
+def test_a_student_that_is_not_finite_is_never_the_best() -> None:
+    parts, state = counting(CountingChain(), restarts=2)
+    state, _ = parts.advance(state, np.int32(1))
+    broken = state._replace(students=jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), state.students))
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(parts.best(broken)))
+    lost = state._replace(students=jax.tree.map(lambda leaf: leaf * jnp.nan, state.students))
+    with pytest.raises(db.Divergence, match="predicts nothing finite"):
+        parts.best(lost)
+
+
+@pytest.mark.parametrize("steps", [float("nan"), float("inf"), 2.5, 0])
+def test_a_length_that_is_no_count_is_refused(steps: float) -> None:
+    with pytest.raises(db.InvalidInput, match="steps must be a whole number"):
+        db.distil(CountingChain(), mute_student(), db.training_inputs(), jax.random.key(0), steps=steps, quiet=True)
+
+
+def test_queries_of_another_shape_are_refused_before_the_burn_in(classes: db.Data) -> None:
+    posterior = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(), num_data=20)
+    chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None)
+    student = db.Student(db.mlp([3], 2), db.SoftmaxStudent(2), optax.sgd(0.1))
+    with pytest.raises(db.InvalidInput, match=r"uniform_box has sides \(3,\), but an input has shape \(2,\)"):
+        db.distillation(chain, student, db.uniform_box([0, 0, 0], [1, 1, 1]))
+    with pytest.raises(db.InvalidInput, match=r"queries have shape"):
+        db.distillation(chain, student, lambda key, x, context: x[:1], monitor=classes.x)
+
+
+def test_students_learn_by_optimisers_that_need_the_loss(classes: db.Data) -> None:
+    posterior = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(), num_data=20)
+    chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None)
+    student = db.Student(db.mlp([3], 2), db.SoftmaxStudent(2), optax.polyak_sgd(0.1))
+    parts = db.distillation(chain, student, db.jitter(0.1), db.Settings(query_batch=4))
+    assert int(parts.advance(parts.init(jax.random.key(0)), np.int32(3))[0].updates) == 3

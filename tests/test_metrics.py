@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
 def classes(*rows: list[float]) -> db.ClassPredictive:
-    return db.ClassPredictive(jnp.array(rows))
+    return db.ClassPredictive.from_probs(jnp.array(rows))
 
 
 def mixture(weights: list[float], means: list[float], deviations: list[float]) -> db.RegressionPredictive:

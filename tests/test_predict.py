@@ -51,8 +51,8 @@ def test_draws_of_a_regressor_predict_their_mixture(regressor: db.Posterior, dra
     np.testing.assert_allclose(predictive.aleatoric, variance.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(predictive.epistemic, mean.var(axis=0), rtol=1e-3, atol=1e-5)
     y = np.array([[0.0, 1.0]] * 4, np.float32)
-    density = stats.norm.pdf(y, mean, np.sqrt(variance)).mean(axis=0)
-    np.testing.assert_allclose(predictive.log_prob(y), np.log(density).sum(axis=1), rtol=1e-5)
+    density = stats.norm.pdf(y, mean, np.sqrt(variance)).prod(axis=-1).mean(axis=0)
+    np.testing.assert_allclose(predictive.log_prob(y), np.log(density), rtol=1e-5)
     below = stats.norm.cdf(y, mean, np.sqrt(variance)).mean(axis=0)
     np.testing.assert_allclose(predictive.cdf(y), below, rtol=1e-4, atol=1e-6)
 
@@ -66,7 +66,7 @@ def test_total_is_aleatoric_plus_epistemic(classifier: db.Posterior, regressor: 
 
 def test_class_predictives_know_their_moments_and_entropy() -> None:
     probs = jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    predictive = db.ClassPredictive(probs)
+    predictive = db.ClassPredictive.from_probs(probs)
     np.testing.assert_allclose(predictive.mean, probs)
     np.testing.assert_allclose(predictive.variance, probs * (1 - probs))
     np.testing.assert_allclose(predictive.entropy, stats.entropy(probs, axis=1), rtol=1e-6)
@@ -129,3 +129,32 @@ def test_a_student_predicts_numpy_inputs_too(linear_network: Any) -> None:
     np.testing.assert_array_equal(
         db.predict_student(student, params, np.asarray(X)).probs, db.predict_student(student, params, X).probs
     )
+
+
+def test_unlikely_classes_keep_a_finite_log_probability() -> None:
+    network = db.Network(lambda key, x: jnp.zeros(()), lambda params, x: jnp.array([[0.0, -200.0]]) + params)
+    student = db.Student(network, db.SoftmaxStudent(2), optax.sgd(0.1))
+    predictive = db.predict_student(student, jnp.zeros(()), [[0.0]])
+    np.testing.assert_allclose(predictive.log_prob(jnp.array([1])), -200.0)
+    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(), num_data=1)
+    draws = db.Draw(jnp.zeros((2, 3)), ())
+    np.testing.assert_allclose(db.predict_draws(posterior, draws, [[0.0]]).log_prob(jnp.array([1])), -200.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("y", "complaint"), [([-1], r"label -1, outside 0\.\.1"), ([2], "label 2"), ([0.0], "type float32")]
+)
+def test_labels_that_are_no_classes_are_not_scored(y: list, complaint: str) -> None:
+    with pytest.raises(db.InvalidInput, match=complaint):
+        db.ClassPredictive.from_probs(jnp.array([[0.5, 0.5]])).log_prob(jnp.array(y))
+
+
+def test_draws_are_scored_on_all_outputs_together() -> None:
+    """1/S sum_s prod_j N(y_j), not prod_j 1/S sum_s N(y_j): the outputs of a draw go together."""
+    network = db.Network(lambda key, x: jnp.zeros(2), lambda params, x: jnp.broadcast_to(params, (len(x), 2)))
+    posterior = db.Posterior(network, db.Gaussian(1.0, num_outputs=2), db.GaussianPrior(), num_data=1)
+    draws = db.Draw(jnp.array([[-3.0, -3.0], [3.0, 3.0]]), ())
+    predictive = db.predict_draws(posterior, draws, [[0.0]])
+    together, apart = (predictive.log_prob(jnp.array([y])) for y in ([3.0, 3.0], [3.0, -3.0]))
+    np.testing.assert_allclose(together, np.log(0.5) - np.log(2 * np.pi), rtol=1e-4)
+    np.testing.assert_allclose(apart, -18 - np.log(2 * np.pi), rtol=1e-4)

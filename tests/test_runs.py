@@ -76,7 +76,10 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(tree, tmp_path, damage):
 def test_a_damaged_manifest_is_refused(tree, tmp_path):
     save_checkpoint(tmp_path, tree, 1)
     (tmp_path / "step-000000000001" / "manifest.json").write_text("{")
-    with pytest.raises(db.RunError, match=r"manifest\.json cannot be read"):
+    with pytest.raises(db.RunError, match=r"corrupt or truncated: delete .* to go on from the start"):
+        load_checkpoint(tmp_path, tree)
+    (tmp_path / "step-000000000001" / "manifest.json").write_text("[]")
+    with pytest.raises(db.RunError, match="corrupt or truncated"):
         load_checkpoint(tmp_path, tree)
 
 
@@ -107,7 +110,7 @@ def test_unreadable_files_are_named(tmp_path):
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
     Run(tmp_path / "run", {"seed": 0, "steps": 5})
-    with pytest.raises(db.RunError, match="already holds a run: pass --resume"):
+    with pytest.raises(db.RunError, match="already holds a run: go on with it by resume"):
         Run(tmp_path / "run", {"seed": 0, "steps": 5})
     with pytest.raises(db.RunError, match=r"another run \(seed is 0, not 1\)"):
         Run(tmp_path / "run", {"seed": 1, "steps": 5}, resume=True)
@@ -116,11 +119,36 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
+    (tmp_path / ".mine.part").write_text("precious")
     with pytest.raises(db.RunError, match="is not empty and holds no run"):
         Run(tmp_path, {}, resume=True)
     with pytest.raises(db.RunError, match="is a file"):
         Run(tmp_path / "mine.txt", {})
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.part", "mine.txt"]
+
+
+def test_a_run_that_was_begun_with_another_version_is_refused(tmp_path):
+    Run(tmp_path, {"seed": 0})
+    began = read_json(tmp_path / "began.json")
+    write_json(tmp_path / "began.json", began | {"jax": "0.1"})
+    with pytest.raises(db.RunError, match=r"was begun elsewhere \(jax is '0\.1', not"):
+        Run(tmp_path, {"seed": 0}, resume=True)
+
+
+def test_a_checkpoint_of_another_seed_is_refused(parts, tmp_path):
+    run = Run(tmp_path / "run", {}, quiet=True)
+    run.distil("d", parts, jax.random.key(0), 15)
+    with pytest.raises(db.RunError, match="another seed"):
+        run.distil("d", parts, jax.random.key(1), 60)
+
+
+def test_the_weights_of_a_student_are_loaded_again(parts, tmp_path, classes, trees_equal):
+    state = Run(tmp_path / "run", {}, quiet=True).distil("d", parts, jax.random.key(0), 15)
+    file = tmp_path / "run" / "d" / "student.safetensors"
+    assert trees_equal(db.load_student(file, parts.student, classes.x), parts.best(state))
+    wider = db.Student(db.mlp([5], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    with pytest.raises(db.RunError, match="another network"):
+        db.load_student(file, wider, classes.x)
 
 
 def test_what_a_kill_left_half_written_does_not_stand_in_the_way(tmp_path):

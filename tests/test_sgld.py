@@ -137,3 +137,25 @@ def test_schedules_work_on_traced_counts(schedule: optax.Schedule) -> None:
     counts = jnp.arange(5, dtype=jnp.int32)
     traced = jax.vmap(schedule)(counts)
     np.testing.assert_allclose(traced, [float(schedule(int(t))) for t in counts], rtol=1e-6)
+
+
+def test_groups_of_parameters_get_noise_of_their_own() -> None:
+    """``optax.multi_transform`` hands one key to every group."""
+    groups = optax.multi_transform({"a": db.sgld(1.0), "b": db.sgld(1.0)}, {"x": "a", "y": "b"})
+    params = {"x": jnp.zeros(1000), "y": jnp.zeros(1000)}
+    updates, _ = groups.update(params, groups.init(params), params, key=jax.random.key(0))
+    correlation = np.corrcoef(updates["x"], updates["y"])[0, 1]
+    assert abs(correlation) < 4 / np.sqrt(1000)
+
+
+def test_a_schedule_that_begins_below_zero_is_refused() -> None:
+    with pytest.raises(db.InvalidInput, match=r"step_size at the first step must be a positive number, not -1\.0"):
+        db.sgld(lambda count: -1.0)
+
+
+def test_step_sizes_may_be_arrays_and_injected() -> None:
+    db.sgld(jnp.float32(0.1))
+    injected = optax.inject_hyperparams(db.sgld)(step_size=0.1)
+    params = jnp.zeros(3)
+    updates, _ = injected.update(params, injected.init(params), params, key=jax.random.key(0))
+    assert jnp.all(updates != 0)

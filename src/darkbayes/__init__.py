@@ -31,9 +31,11 @@ from darkbayes.predict import (
     predict_plugin,
     predict_student,
 )
+from darkbayes.runs import Run, load_student
 from darkbayes.student import (
     Context,
     Distillation,
+    Distilled,
     GaussianStudent,
     MixtureStudent,
     Settings,
@@ -47,7 +49,7 @@ from darkbayes.student import (
     uniform_box,
 )
 from darkbayes.teacher import minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
-from darkbayes.types import Chain, Data, Network
+from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "Context",
     "Data",
     "Distillation",
+    "Distilled",
     "Divergence",
     "Draw",
     "Gaussian",
@@ -64,6 +67,7 @@ __all__ = [
     "GaussianPrior",
     "GaussianSampledNoise",
     "GaussianStudent",
+    "Info",
     "InvalidInput",
     "MixtureStudent",
     "Network",
@@ -72,6 +76,7 @@ __all__ = [
     "Posterior",
     "Predictive",
     "RegressionPredictive",
+    "Run",
     "RunError",
     "ScaleMixturePrior",
     "ScaledGaussianPrior",
@@ -88,6 +93,7 @@ __all__ = [
     "from_linen",
     "from_nnx",
     "jitter",
+    "load_student",
     "metrics",
     "minibatch_chain",
     "mix",

@@ -1,5 +1,6 @@
 """The command line: thin, and the only place where a string names a thing."""
 
+import importlib.util
 import json
 import sys
 from dataclasses import dataclass
@@ -42,8 +43,10 @@ class Reproduce:
 
     def run(self) -> None:
         """Run it."""
+        _require("numpyro", "matplotlib", "jinja2")
         from darkbayes import paper, report
 
+        _check_seed(self.seed)
         out = self.out or Path("runs") / f"{self.experiment}-{self.preset}"
         results = paper.reproduce(
             self.experiment,
@@ -81,6 +84,7 @@ class Bench:
 
         if self.out is not None and self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a folder: name a file")
+        _check_seed(self.seed)
         results = bench.run(self.what, seed=self.seed, quiet=self.quiet)
         if self.out is not None:
             files.write_json(self.out, results)
@@ -98,12 +102,25 @@ class Report:
 
     def run(self) -> None:
         """Run it."""
+        _require("matplotlib", "jinja2")
         from darkbayes import report
 
         print(report.write_report(self.folder))
         if self.figure is not None:
             report.write_figure(self.folder, self.figure)
             print(self.figure)
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**32:
+        raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
+
+
+def _require(*modules: str) -> None:
+    """Refuse to begin what would fail at its end for want of an optional library."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InvalidInput(f"{', '.join(missing)} is not installed: pip install 'darkbayes[all]'")
 
 
 def _show(results: dict, as_json: bool) -> None:
@@ -139,12 +156,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         command.run()
-    except (InvalidInput, RunError) as problem:
+    except (InvalidInput, RunError, OSError) as problem:
         print(f"darkbayes: {problem}", file=sys.stderr)
         raise SystemExit(2) from None
     except Divergence as problem:
         print(f"darkbayes: {problem}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        print("darkbayes: interrupted; pass --resume to go on from the last checkpoint", file=sys.stderr)
+        print("darkbayes: interrupted; `reproduce` goes on from its last checkpoint with --resume", file=sys.stderr)
         raise SystemExit(130) from None

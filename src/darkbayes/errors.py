@@ -4,6 +4,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import jax
 import numpy as np
 
 
@@ -31,8 +32,14 @@ def require_positive(name: str, value: Any) -> None:
     Traceback (most recent call last):
     darkbayes.errors.InvalidInput: step_size must be a positive number, not 0.0
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise InvalidInput(f"{name} must be a positive number, not {value!r}")
+    number = value
+    if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
+        try:
+            number = value.item()
+        except jax.errors.ConcretizationTypeError:
+            return  # Unknown until it runs, as with optax.inject_hyperparams.
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
+        raise InvalidInput(f"{name} must be a positive number, not {number!r}")
 
 
 def require_count(name: str, value: Any, least: int = 1) -> int:

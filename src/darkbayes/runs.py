@@ -1,6 +1,7 @@
 """A run is a folder, and every file in it appears whole or not at all.
 
     config.json      all that is needed to run it again
+    began.json       the code, the machine and the command that began it
     metrics.jsonl    one line per chunk of a distillation
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
@@ -12,6 +13,7 @@ Nothing is pickled. A run that was killed at any moment resumes from its last ch
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,10 +26,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.data import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
-from darkbayes.student import Distillation, DistillationState
+from darkbayes.student import Distillation, DistillationState, Student
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
@@ -38,31 +41,40 @@ CHECKPOINT_SECONDS = 10.0
 class Run:
     """A run's folder, opened for writing."""
 
-    def __init__(self, path: Path, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
+    def __init__(self, path: Path | str, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
         """Open a new folder, or with `resume` one that holds the same run already."""
-        self.path, self.config, self.quiet = path, json.loads(json.dumps(config)), quiet
-        self.began, self.commit = time.time(), _commit()
-        if path.exists() and not path.is_dir():
-            raise RunError(f"--out {path} is a file: choose a folder")
-        if path.is_dir():
-            for left_over in path.rglob(f".*{ASIDE}"):
+        self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
+        self.seconds = 0.0
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file: choose a folder")
+        if self.path.is_dir() and any(not _is_left_over(entry) for entry in self.path.iterdir()):
+            self._check_existing(resume)
+            for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
                 left_over.unlink()
-            if any(path.iterdir()):
-                self._check_existing(resume)
-        write_json(path / "config.json", self.config)
+            self.origin = read_json(self.path / "began.json")
+            self._check_origin()
+        else:
+            self.origin = origin()
+            write_json(self.path / "began.json", self.origin)
+            write_json(self.path / "config.json", self.config)
 
     def _check_existing(self, resume: bool) -> None:
         if not (self.path / "config.json").exists():
-            raise RunError(f"--out {self.path} is not empty and holds no run: choose another folder")
+            raise RunError(f"{self.path} is not empty and holds no run: choose another folder")
         if not resume:
-            raise RunError(f"--out {self.path} already holds a run: pass --resume to go on with it, or choose another")
+            raise RunError(f"{self.path} already holds a run: go on with it by resume (--resume), or choose another")
         found = read_json(self.path / "config.json")
-        differing = [
-            name for name in sorted(found.keys() | self.config.keys()) if found.get(name) != self.config.get(name)
-        ]
-        if differing:
-            changes = ", ".join(f"{name} is {found.get(name)!r}, not {self.config.get(name)!r}" for name in differing)
-            raise RunError(f"--out {self.path} holds another run ({changes}): choose another folder")
+        changes = _differences(found, self.config)
+        if changes:
+            raise RunError(f"{self.path} holds another run ({changes}): choose another folder")
+
+    def _check_origin(self) -> None:
+        """Refuse to mix versions or devices in one run: its bits would be those of neither."""
+        same = ("version", "jax", "device")
+        now = origin()
+        changes = _differences({name: self.origin[name] for name in same}, {name: now[name] for name in same})
+        if changes:
+            raise RunError(f"{self.path} was begun elsewhere ({changes}): choose another folder")
 
     def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
         """The arrays stored under `name`, computed only if an earlier call did not get to store them."""
@@ -70,15 +82,20 @@ class Run:
         if not path.exists():
             began = time.time()
             write_arrays(path, compute() | {"seconds": np.float64(time.time() - began)})
-        return read_arrays(path)
+        arrays = read_arrays(path)
+        self.seconds += float(arrays["seconds"])
+        return arrays
 
     def distil(self, name: str, distillation: Distillation, key: Key, steps: int) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one."""
         folder = self.path / name
+        distillation.check_steps(steps)
         state = distillation.init(key)
         start = 0
         found = load_checkpoint(folder / "checkpoint", state)
         if found is not None:
+            if not np.array_equal(_plain(found[0].update_key), _plain(state.update_key)):
+                raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
             state, start = found
         metrics = _metrics_until(folder / "metrics.jsonl", start)
         saved = time.time()
@@ -105,11 +122,20 @@ class Run:
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
-            # The commit that began the run; the checkout may have moved on since.
-            "provenance": provenance(seed, time.time() - self.began) | {"commit": self.commit},
+            "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
         }
         write_json(self.path / "results.json", results)
         return results
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether a file is one that a killed process did not get to rename."""
+    return re.fullmatch(rf"\..+\.\d+{re.escape(ASIDE)}", path.name) is not None and path.is_file()
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    names = [name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} is {found.get(name)!r}, not {wanted.get(name)!r}" for name in names)
 
 
 def _metrics_until(path: Path, step: int) -> Path:
@@ -173,15 +199,25 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
         return None
     newest = checkpoints[-1]
     remedy = f"delete {newest} to go on from " + ("the one before" if len(checkpoints) > 1 else "the start")
-    manifest = read_json(newest / "manifest.json")
     file = newest / "state.safetensors"
-    if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != manifest.get("sha256"):
+    step, whole = 0, False
+    try:
+        manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
+        step, whole = int(manifest["step"]), hashlib.sha256(file.read_bytes()).hexdigest() == manifest["sha256"]
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    if not whole:
         raise RunError(f"checkpoint {newest} is corrupt or truncated: {remedy}")
     stored = read_arrays(file)
     wanted = named_leaves(like)
     shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in wanted.items()}
     if {name: (leaf.shape, leaf.dtype) for name, leaf in stored.items()} != shapes:
         raise RunError(f"checkpoint {newest} belongs to another configuration: {remedy}, or choose another folder")
+    return _restored(stored, like), step
+
+
+def _restored(stored: dict[str, np.ndarray], like: PyTree) -> Any:
+    """The stored arrays in the structure of `like`."""
 
     def restore(path: Any, leaf: jax.Array) -> jax.Array:
         value = jnp.asarray(stored[_name(path)])
@@ -189,7 +225,17 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
             return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
         return value
 
-    return jax.tree_util.tree_map_with_path(restore, like), int(manifest["step"])
+    return jax.tree_util.tree_map_with_path(restore, like)
+
+
+def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
+    """The weights that a run left in ``student.safetensors``, for inputs like `x`."""
+    like = student.init(jax.random.key(0), as_inputs(x))
+    stored = read_arrays(Path(path))
+    wanted = {name: leaf.shape for name, leaf in named_leaves(like).items()}
+    if {name: leaf.shape for name, leaf in stored.items()} != wanted:
+        raise RunError(f"{path} holds the weights of another network: it needs {wanted}")
+    return _restored(stored, like)
 
 
 def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:
@@ -201,15 +247,18 @@ def row(method: str, metric: str, values: list[float], paper: float | None = Non
 
 def provenance(seed: int, wall_s: float) -> dict[str, Any]:
     """Where and how results were made."""
+    return origin() | {"seed": seed, "wall_s": round(wall_s, 1)}
+
+
+def origin() -> dict[str, Any]:
+    """Which code runs where, and by which command."""
     device = jax.devices()[0]
     return {
         "version": __version__,
         "commit": _commit(),
         "jax": jax.__version__,
         "device": f"{device.device_kind} ({os.cpu_count()} cores)" if device.platform == "cpu" else device.device_kind,
-        "seed": seed,
         "command": " ".join(["darkbayes", *sys.argv[1:]]),
-        "wall_s": round(wall_s, 1),
     }
 
 

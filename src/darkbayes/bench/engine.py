@@ -35,6 +35,9 @@ from darkbayes.student import (
 )
 from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
 
+PAUSE = 0.3
+"""Seconds before each turn: the threads of a library go on spinning for a while after its last call."""
+
 
 class Contender(NamedTuple):
     """Something that runs steps of Algorithm 1."""
@@ -158,6 +161,7 @@ def interleaved(contenders: list[Contender], repetitions: int, seconds: float) -
     times: dict[str, list[float]] = {contender.method: [] for contender in contenders}
     for _ in range(repetitions):
         for contender in contenders:
+            time.sleep(PAUSE)
             times[contender.method].append(1e6 * seconds_per_step(contender, seconds) / contender.chains)
     for contender in contenders:
         contender.check()

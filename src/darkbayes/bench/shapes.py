@@ -102,7 +102,7 @@ MNIST = Shape(
     step_size=4e-6,
     learning_rate=5e-3,
     chains=10,
-    thin=20,
+    thin=100,
     rounds=1,
     speedup_bar=1.25,
 )

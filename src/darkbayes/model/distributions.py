@@ -50,22 +50,29 @@ class Normal(eqx.Module):
 
 
 class NormalMixture(eqx.Module):
-    """A mixture of Gaussians for each output, all of shape ``[components, batch, outputs]``."""
+    """A mixture of Gaussians, all of shape ``[components, batch, outputs]``.
+
+    With `joint` the outputs of a component go together, as those of one draw do, and its weight is the same for all of
+    them; otherwise each output has a mixture of its own.
+    """
 
     log_weights: Array
     mean: Array
     variance: Array
+    joint: bool = False
 
     def log_prob(self, y: Array) -> Array:
-        """The log density of ``y``, ``[batch]``: outputs are scored one by one and added."""
-        parts = self.log_weights + normal_log_prob(y, self.mean, self.variance)
-        return jnp.sum(jax.nn.logsumexp(parts, axis=0), axis=-1)
+        """The log density of all outputs of ``y`` together, ``[batch]``."""
+        parts = normal_log_prob(y[None], self.mean, self.variance)
+        if self.joint:
+            return jax.nn.logsumexp(self.log_weights[..., 0] + jnp.sum(parts, axis=-1), axis=0)
+        return jnp.sum(jax.nn.logsumexp(self.log_weights + parts, axis=0), axis=-1)
 
     def moments(self) -> Normal:
         """The Gaussian of the same mean and variance, ``[batch, outputs]``."""
         weights = jnp.exp(self.log_weights)
         mean = jnp.sum(weights * self.mean, axis=0)
-        return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean) ** 2), axis=0))
+        return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean[None]) ** 2), axis=0))
 
 
 Distribution = Any

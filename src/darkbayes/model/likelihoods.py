@@ -97,7 +97,7 @@ class Gaussian(_NoParameters):
         _check_real_targets(self, y)
 
 
-class GaussianSampledNoise(_NoParameters):
+class GaussianSampledNoise(eqx.Module):
     """Gaussian targets whose noise precision is inferred with the weights, one per output.
 
     The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
@@ -144,9 +144,10 @@ class GaussianInputNoise(_NoParameters):
 
     def __check_init__(self) -> None:
         require_count("num_outputs", self.num_outputs)
-        if not self.min_log_variance < self.max_log_variance:
+        if not -np.inf < self.min_log_variance < self.max_log_variance < np.inf:
             raise InvalidInput(
-                f"min_log_variance={self.min_log_variance} must lie below max_log_variance={self.max_log_variance}"
+                f"min_log_variance={self.min_log_variance} must lie below max_log_variance={self.max_log_variance}, "
+                "both finite"
             )
 
     @property

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from darkbayes.errors import InvalidInput, require_count
+from darkbayes.errors import require_count
 from darkbayes.paper import toy1d, toy2d
 from darkbayes.runs import Run
 
@@ -20,8 +20,6 @@ def reproduce(
     settings = module.PRESETS[preset]
     trials = settings.trials if trials is None else trials
     require_count("--trials", trials)
-    if not 0 <= seed < 2**32:
-        raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
     config = {
         "experiment": experiment,
         "preset": preset,

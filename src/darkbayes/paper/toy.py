@@ -122,8 +122,7 @@ class Experiment:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
         chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
-        return as_arrays(predict_draws(posterior, flat, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+        return as_arrays(predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
 
     def sgd(self, data: Data, key: Key) -> dict[str, Any]:
         """The plug-in network."""

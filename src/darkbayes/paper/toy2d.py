@@ -106,6 +106,7 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
             write_arrays(run.path / "figure.safetensors", panels | {"x": data.x, "y": data.y})
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
-        return metrics.kl(ClassPredictive(jnp.asarray(p["probs"])), ClassPredictive(jnp.asarray(q["probs"])))
+        first, second = (ClassPredictive.from_probs(jnp.asarray(of["probs"])) for of in (p, q))
+        return metrics.kl(first, second)
 
     return summarise(done, divergence, PAPER)

@@ -1,6 +1,6 @@
 """How good a predictive is. Every metric reads `Predictive` objects and targets, and returns a number.
 
-Names are those of the results files; `log_likelihood`, `kl` and `crps` are means over examples.
+All are means over examples, `rmse` of squares.
 """
 
 import equinox as eqx
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.model import kl_categorical, kl_normal
+from darkbayes.model import kl_categorical, kl_normal, normal_log_prob
 from darkbayes.predict.predictive import ClassPredictive, Predictive, RegressionPredictive
 from darkbayes.types import Array
 
@@ -58,7 +58,7 @@ def _calibration_gap(predictive: Predictive, y: Array) -> Array:
     scales = jnp.exp(jnp.linspace(-jnp.log(20.0), jnp.log(20.0), 401))
 
     if isinstance(predictive, ClassPredictive):
-        logits = jnp.log(jnp.maximum(predictive.probs, jnp.finfo(jnp.float32).tiny))
+        logits = predictive.log_probs
 
         def score(scale: Array) -> Array:
             scaled = jax.nn.log_softmax(logits / scale)
@@ -86,11 +86,11 @@ def crps(predictive: RegressionPredictive, y: Array) -> float:
 def _crps(predictive: RegressionPredictive, y: Array) -> Array:
     weights, mean = jnp.exp(predictive.mixture.log_weights), predictive.mixture.mean
     variance = predictive.mixture.variance
-    reach = jnp.sum(weights * _mean_absolute(y - mean, variance), axis=0)
+    reach = jnp.sum(weights * _mean_absolute(y[None] - mean, variance), axis=0)
 
     def pairs(component: tuple[Array, Array, Array]) -> Array:
         weight, center, spread = component
-        return weight * jnp.sum(weights * _mean_absolute(center - mean, spread + variance), axis=0)
+        return weight * jnp.sum(weights * _mean_absolute(center[None] - mean, spread[None] + variance), axis=0)
 
     spread = jnp.sum(jax.lax.map(pairs, (weights, mean, variance)), axis=0)
     return jnp.mean(jnp.sum(reach - 0.5 * spread, axis=-1))
@@ -123,7 +123,7 @@ def kl(p: Predictive, q: Predictive, floor: float = 1e-6) -> float:
 
 
 def kl_mixture(p: RegressionPredictive, q: RegressionPredictive, nodes: int = 2001, reach: float = 8.0) -> float:
-    """KL(p || q) of the mixtures themselves, mean over inputs and summed over outputs.
+    """KL(p || q) of the mixtures of each output, mean over inputs and summed over outputs.
 
     Integrated by the trapezoidal rule over `reach` standard deviations around p's mean.
     """
@@ -131,8 +131,7 @@ def kl_mixture(p: RegressionPredictive, q: RegressionPredictive, nodes: int = 20
 
     def log_density(predictive: RegressionPredictive, y: Array) -> Array:
         mixture = predictive.mixture
-        log_probs = -0.5 * (jnp.log(2 * jnp.pi * mixture.variance) + (y - mixture.mean) ** 2 / mixture.variance)
-        return jax.nn.logsumexp(mixture.log_weights + log_probs, axis=0)
+        return jax.nn.logsumexp(mixture.log_weights + normal_log_prob(y[None], mixture.mean, mixture.variance), axis=0)
 
     def integrand(z: Array) -> Array:
         y = center + z * spread

@@ -10,7 +10,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from darkbayes.data import as_inputs
 from darkbayes.errors import InvalidInput
 from darkbayes.model import (
     Categorical,
@@ -24,17 +26,29 @@ from darkbayes.types import Array, PyTree
 
 
 class ClassPredictive(eqx.Module):
-    """Class probabilities ``[batch, classes]``, with the expected entropy of a single draw where it is known."""
+    """Log class probabilities ``[batch, classes]``, with the expected entropy of a single draw where it is known.
 
-    probs: Array
+    Logarithms are kept, as the probability of an unlikely class may be too small for a float.
+    """
+
+    log_probs: Array
     expected_entropy: Array | None = None
 
-    def check(self, y: Array) -> Array:
-        """The targets as an array, if they are one label per row."""
-        return _fitting(y, self.probs.shape[:-1])
+    @classmethod
+    def from_probs(cls, probs: Array, expected_entropy: Array | None = None) -> "ClassPredictive":
+        """The same from probabilities."""
+        return cls(jnp.log(probs), expected_entropy)
 
-    def log_prob(self, y: Array) -> Array:
-        return jnp.log(jnp.take_along_axis(self.probs, self.check(y)[:, None], axis=-1)[:, 0])
+    @property
+    def probs(self) -> Array:
+        return jnp.exp(self.log_probs)
+
+    def check(self, y: Any) -> Array:
+        """The targets as an array, if they are one class per row."""
+        return _labels(_fitting(y, self.log_probs.shape[:-1]), self.log_probs.shape[-1])
+
+    def log_prob(self, y: Any) -> Array:
+        return jnp.take_along_axis(self.log_probs, self.check(y)[:, None], axis=-1)[:, 0]
 
     @property
     def mean(self) -> Array:
@@ -71,7 +85,7 @@ class RegressionPredictive(eqx.Module):
     mixture: NormalMixture
     expected_variance: Array | None = None
 
-    def check(self, y: Array) -> Array:
+    def check(self, y: Any) -> Array:
         """The targets as an array, if they are one row of outputs per row."""
         return _fitting(y, self.mixture.mean.shape[1:])
 
@@ -106,18 +120,27 @@ class RegressionPredictive(eqx.Module):
 
     def cdf(self, y: Array) -> Array:
         """The probability of a value below `y`, for each output."""
-        z = (self.check(y) - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
+        z = (self.check(y)[None] - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
         return jnp.sum(jnp.exp(self.mixture.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)
 
 
 Predictive = ClassPredictive | RegressionPredictive
 
 
-def _fitting(y: Array, shape: tuple[int, ...]) -> Array:
+def _fitting(y: Any, shape: tuple[int, ...]) -> Array:
     targets = jnp.asarray(y)
     if targets.shape != shape:
         raise InvalidInput(f"y has shape {targets.shape}, but the predictions are of shape {shape}: reshape y")
     return targets
+
+
+def _labels(y: Array, classes: int) -> Array:
+    if not jnp.issubdtype(y.dtype, jnp.integer):
+        raise InvalidInput(f"y has type {y.dtype}: give integer classes 0..{classes - 1}")
+    outside = np.asarray((y < 0) | (y >= classes))
+    if outside.any():
+        raise InvalidInput(f"y holds label {y[outside][0]}, outside 0..{classes - 1}: relabel it")
+    return y
 
 
 def _known(part: Array | None) -> Array:
@@ -129,8 +152,8 @@ def _known(part: Array | None) -> Array:
     return part
 
 
-def predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predictive:
-    """The average of what draws predict; `draws` has the draws along its first axis.
+def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Predictive:
+    """The average of what draws predict; `draws` has one or more axes of draws in front, as `sample` returns them.
 
     >>> import darkbayes as db
     >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
@@ -139,29 +162,33 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predictive:
     >>> predict_draws(posterior, draws, x).probs.shape
     (5, 2)
     """
-    return _predict_draws(posterior, draws, jnp.asarray(x))
+    x = as_inputs(x)
+    one = jax.eval_shape(posterior.init, jax.random.key(0), x)
+    flat = jax.tree.map(lambda leaf, like: leaf.reshape(-1, *like.shape), draws, one)
+    return _predict_draws(posterior, flat, x)
 
 
 @eqx.filter_jit
 def _predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predictive:
     # One draw after another: all at once would hold every hidden layer of every draw.
     shape = jax.eval_shape(posterior.distribution, jax.tree.map(lambda leaf: leaf[0], draws), x)
+    number = len(jax.tree.leaves(draws)[0])
     if isinstance(shape, Categorical):
 
         def add(sums: tuple[Array, Array], draw: Draw) -> tuple[tuple[Array, Array], None]:
             distribution = posterior.distribution(draw, x)
-            return (sums[0] + distribution.probs, sums[1] + distribution.entropy), None
+            return (jnp.logaddexp(sums[0], distribution.log_probs), sums[1] + distribution.entropy), None
 
-        zeros = jnp.zeros(shape.log_probs.shape), jnp.zeros(shape.log_probs.shape[:-1])
-        (probs, entropy), _ = jax.lax.scan(add, zeros, draws)
-        number = len(jax.tree.leaves(draws)[0])
-        return ClassPredictive(probs / number, entropy / number)
+        nothing = jnp.full(shape.log_probs.shape, -jnp.inf), jnp.zeros(shape.log_probs.shape[:-1])
+        (log_probs, entropy), _ = jax.lax.scan(add, nothing, draws)
+        return ClassPredictive(log_probs - jnp.log(number), entropy / number)
     each = jax.lax.map(lambda draw: posterior.distribution(draw, x), draws)
-    log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
-    return RegressionPredictive(NormalMixture(log_weights, each.mean, each.variance), jnp.mean(each.variance, axis=0))
+    log_weights = jnp.full_like(each.mean, -jnp.log(number))
+    mixture = NormalMixture(log_weights, each.mean, each.variance, joint=True)
+    return RegressionPredictive(mixture, jnp.mean(each.variance, axis=0))
 
 
-def predict_plugin(posterior: Posterior, draw: Draw, x: Array) -> Predictive:
+def predict_plugin(posterior: Posterior, draw: Draw, x: Any) -> Predictive:
     """What a single set of weights predicts, the plug-in approximation."""
     return predict_draws(posterior, jax.tree.map(lambda leaf: leaf[None], draw), x)
 
@@ -172,16 +199,16 @@ def predict_average(average: Any) -> Predictive:
     For regression it is the Gaussian with the mixture's mean and variance, as the draws themselves were not kept.
     """
     if "probs" in average.mean:
-        return ClassPredictive(average.mean["probs"], average.mean["entropy"])
+        return ClassPredictive.from_probs(average.mean["probs"], average.mean["entropy"])
     noise = average.mean["variance"]
     return _gaussian(Normal(average.mean["mean"], noise + average.variance["mean"]), noise)
 
 
-def predict_student(student: Any, params: PyTree, x: Array) -> Predictive:
+def predict_student(student: Any, params: PyTree, x: Any) -> Predictive:
     """What a student with weights `params` predicts, in one forward pass."""
-    distribution, aleatoric = _predict_student(student, params, jnp.asarray(x))
+    distribution, aleatoric = _predict_student(student, params, as_inputs(x))
     if isinstance(distribution, Categorical):
-        return ClassPredictive(distribution.probs, aleatoric)
+        return ClassPredictive(distribution.log_probs, aleatoric)
     if isinstance(distribution, Normal):
         return _gaussian(distribution, aleatoric)
     return RegressionPredictive(distribution, aleatoric)

@@ -135,7 +135,7 @@ class GaussianStudent(eqx.Module):
 class MixtureStudent(eqx.Module):
     """A mixture of Gaussians per output, for predictive distributions that a single one cannot follow.
 
-    The outputs are, component by component, a logit, a mean and a log variance for every target.
+    The outputs are the logits of all components, then their means, then their log variances, each for every target.
     """
 
     components: int = eqx.field(converter=plain)

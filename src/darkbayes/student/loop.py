@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from darkbayes.data import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
@@ -161,6 +162,8 @@ class Distillation(eqx.Module):
         rows = jax.random.randint(rows_key, (self.settings.query_batch,), 0, len(inputs))
         draws = self._draws_at_hand(state, pick_key)
         queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws))
+        if queries.shape != inputs[rows].shape:
+            raise InvalidInput(f"queries have shape {queries.shape}, not that of their inputs, {inputs[rows].shape}")
         targets = self._predictions(draws, queries)
 
         def update(params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree, Array]:
@@ -216,8 +219,18 @@ class Distillation(eqx.Module):
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
-        winner = int(jnp.argmin(self.divergences(state)))
+        winner = _winner(self.divergences(state), state)
         return jax.tree.map(lambda leaf: leaf[winner], state.students)
+
+    def check_steps(self, steps: int) -> int:
+        """Refuse a length that ends before the first draw is kept."""
+        least = self.chain.burn_in + self.chain.thin
+        if require_count("steps", steps) < least:
+            raise InvalidInput(
+                f"steps={steps} ends before the first draw is kept: use at least {least} "
+                f"(burn_in={self.chain.burn_in} and thin={self.chain.thin})"
+            )
+        return int(steps)
 
     def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
@@ -226,13 +239,8 @@ class Distillation(eqx.Module):
         `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
         kept.
         """
+        steps = self.check_steps(steps)
         done = int(state.teacher.step)
-        least = self.chain.burn_in + self.chain.thin
-        if steps < least:
-            raise InvalidInput(
-                f"steps={steps} ends before the first draw is kept: use at least {least} "
-                f"(burn_in={self.chain.burn_in} and thin={self.chain.thin})"
-            )
         for state, _ in in_chunks(lambda now, n: self.burn(now, n), state, self.chain.burn_in - done):
             raise_on_failure(self.chain, state.teacher)
             yield Snapshot(state, int(state.teacher.step), None, None)
@@ -243,7 +251,7 @@ class Distillation(eqx.Module):
             raise_on_failure(self.chain, state.teacher)
             _raise_on_student_failure(state)
             divergences = self.divergences(state)
-            winner = int(jnp.argmin(divergences))
+            winner = _winner(divergences, state)
             yield Snapshot(state, int(state.teacher.step), float(losses[winner]), float(divergences[winner]))
 
 
@@ -258,7 +266,7 @@ def distillation(
         queries: where the student asks.
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
-            some of the training inputs by default.
+            256 queries that the student does not learn from by default.
     """
     settings = settings or Settings()
     least = {"reservoir": 0}
@@ -270,10 +278,25 @@ def distillation(
             f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "
             "so that the student's turns fit between two kept draws"
         )
-    inputs = chain.inputs[:256] if monitor is None else as_inputs(monitor)
-    student.check(inputs)
-    _check_match(chain, student, inputs)
-    return Distillation(chain, student, queries, settings, inputs)
+    student.check(chain.inputs)
+    _check_match(chain, student, chain.inputs)
+    inputs = _held_out(chain, queries) if monitor is None else as_inputs(monitor)
+    if inputs.shape[1:] != chain.inputs.shape[1:]:
+        raise InvalidInput(
+            f"monitor has inputs of shape {inputs.shape[1:]}, but the teacher's are of shape {chain.inputs.shape[1:]}"
+        )
+    parts = Distillation(chain, student, queries, settings, inputs)
+    # What cannot be traced is found now, not after the burn-in.
+    eqx.filter_eval_shape(parts._update, eqx.filter_eval_shape(parts.init, jax.random.key(0)))
+    return parts
+
+
+def _held_out(chain: Chain, queries: Queries, number: int = 256) -> Array:
+    """Queries under a key of their own, which no run's key leads to."""
+    init_key, rows_key, query_key = jax.random.split(jax.random.key(number), 3)
+    draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
+    rows = jax.random.randint(rows_key, (number,), 0, len(chain.inputs))
+    return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws))
 
 
 class Distilled(NamedTuple):
@@ -309,12 +332,24 @@ def distil(
     (20, 2)
     """
     parts = distillation(chain, student, queries, settings, monitor)
+    parts.check_steps(steps)
     state = parts.init(key)
     with progress_bar("distilling", steps, quiet=quiet) as show:
         for snapshot in parts.run(state, steps):
             state = snapshot.state
             show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
     return Distilled(student, parts.best(state), state.average, state)
+
+
+def _winner(divergences: Array, state: DistillationState) -> int:
+    """The student closest to its teacher; one that is not finite never wins."""
+    known = np.where(np.isnan(divergences), np.inf, divergences)
+    if not np.isfinite(known).any():
+        raise Divergence(
+            f"the student diverged: after {int(state.updates)} updates it predicts nothing finite; "
+            "lower its learning rate (try a tenth) or clip its gradients"
+        )
+    return int(known.argmin())
 
 
 def _raise_on_student_failure(state: DistillationState) -> None:
@@ -336,7 +371,7 @@ def _check_match(chain: Chain, student: Student, x: Array) -> None:
     regression = isinstance(teacher, Normal), not isinstance(own, Categorical)
     targets = [jax.tree.leaves(distribution)[0].shape[-1] for distribution in (teacher, own)]
     if regression[0] != regression[1] or targets[0] != targets[1]:
-        kind = "outputs" if regression[0] else "classes"
+        kind = ("output" if regression[0] else "class") + ("" if targets[0] == 1 else "s" if regression[0] else "es")
         raise InvalidInput(
             f"{student.family} cannot learn from a teacher with {targets[0]} {kind} "
             f"({type(chain.posterior.likelihood).__name__}): choose a family for {targets[0]} {kind}"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import InvalidInput, plain
+from darkbayes.errors import plain, require_positive
 from darkbayes.model import Categorical, Distribution, Normal, NormalMixture, check_width
 from darkbayes.student.families import Family
 from darkbayes.types import Array, Key, Network, PyTree
@@ -31,8 +31,8 @@ class Student(eqx.Module):
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
 
     def __check_init__(self) -> None:
-        if not self.prior_precision >= 0.0:
-            raise InvalidInput(f"prior_precision must be at least 0, not {self.prior_precision!r}")
+        if self.prior_precision != 0:
+            require_positive("prior_precision (0 for none)", self.prior_precision)
 
     def check(self, x: Array) -> None:
         """Refuse a network whose outputs the family cannot read."""
@@ -49,8 +49,8 @@ class Student(eqx.Module):
 
     def update(self, params: PyTree, state: PyTree, x: Array, targets: Distribution) -> tuple[PyTree, PyTree, Array]:
         """One step of the optimiser; returns the new weights, the optimiser's state and the loss."""
-        grads, loss = jax.grad(self.loss, has_aux=True)(params, x, targets)
-        updates, state = self.optimiser.update(grads, state, params)
+        (value, loss), grads = jax.value_and_grad(self.loss, has_aux=True)(params, x, targets)
+        updates, state = optax.with_extra_args_support(self.optimiser).update(grads, state, params, value=value)
         return optax.apply_updates(params, updates), state, loss
 
     def predict(self, params: PyTree, x: Any) -> tuple[Categorical | Normal | NormalMixture, Array | None]:

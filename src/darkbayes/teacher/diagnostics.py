@@ -3,6 +3,8 @@
 import jax
 import numpy as np
 
+from darkbayes.errors import InvalidInput
+
 
 def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     """Split R-hat (Gelman et al., 2013) of ``[chains, draws, ...]``: the pooled over the within-half spread.
@@ -16,6 +18,8 @@ def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     True
     """
     values = np.asarray(values, np.float64)
+    if values.ndim < 2 or values.shape[1] < 4:
+        raise InvalidInput(f"split_rhat needs [chains, draws, ...] with at least 4 draws, not shape {values.shape}")
     half = values.shape[1] // 2
     halves = np.concatenate([values[:, :half], values[:, -half:]])
     within = halves.var(axis=1, ddof=1).mean(axis=0)

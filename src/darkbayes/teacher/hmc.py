@@ -4,6 +4,7 @@ It is the ground truth that approximate teachers are measured against, and a tea
 burn-in is NUTS's warm-up: it adapts the step size and the mass matrix, which are then frozen.
 """
 
+import importlib.util
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -77,6 +78,8 @@ def nuts_chain(
     dense_mass: bool = False,
 ) -> NUTSChain:
     """A NUTS chain on all examples; `burn_in` is the length of its warm-up."""
+    if importlib.util.find_spec("numpyro") is None:
+        raise InvalidInput("nuts_chain needs NumPyro: pip install 'darkbayes[hmc]'")
     data = as_data(x, y)
     burn_in = require_count("burn_in", burn_in)
     thin = require_count("thin", thin)

@@ -1,8 +1,22 @@
 """Random numbers in the shape of a pytree."""
 
+import zlib
+
 import jax
+import optax
 
 from darkbayes.types import Key, PyTree
+
+
+def _of_group(key: Key, tree: PyTree) -> Key:
+    """A key of its own for the part of a tree that a mask leaves over.
+
+    ``optax.masked`` and ``optax.multi_transform`` hand one key to every group of parameters: without this, their noise
+    would be the same.
+    """
+    paths = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: isinstance(node, optax.MaskedNode))
+    seen = [jax.tree_util.keystr(path) for path, leaf in paths if not isinstance(leaf, optax.MaskedNode)]
+    return key if len(seen) == len(paths) else jax.random.fold_in(key, zlib.crc32(str(seen).encode()))
 
 
 def normal_like(key: Key, tree: PyTree) -> PyTree:
@@ -14,6 +28,7 @@ def normal_like(key: Key, tree: PyTree) -> PyTree:
     >>> normal_like(jax.random.key(0), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})["w"].shape
     (3, 2)
     """
+    key = _of_group(key, tree)
     leaves, structure = jax.tree.flatten(tree)
     noise = jax.random.normal(key, (sum(leaf.size for leaf in leaves),))
     parts, start = [], 0

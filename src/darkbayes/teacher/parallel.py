@@ -79,20 +79,18 @@ def _first_failure(chains: Chains, log_density: Array) -> Failure:
 def raise_on_failure(chain: Chain, chains: Chains) -> None:
     """Turn a failure that the compiled loop has noted into an error that says what to change."""
     failure = jax.device_get(chains.failure)
-    if failure.step < 0:
-        lost = _lost_chain(chains.draws)
-        if lost < 0:
-            return
-        # The last step went wrong: the log posterior is that of its start.
-        failure = Failure(chains.step, lost, jnp.nan)  # pyright: ignore[reportArgumentType]
+    lost = int(_lost_chain(chains.draws))
+    if failure.step >= 0:
+        what = f"at step {failure.step} the log posterior of chain {failure.chain} became {failure.log_density}"
+    elif lost >= 0:
+        what = f"at step {chains.step} the weights of chain {lost} are not finite"
+    else:
+        return
     largest = float(jnp.max(jnp.abs(chain.inputs)))
-    advice = "use a smaller step size (try a tenth)"
+    advice = "use a smaller step size or learning rate (try a tenth)"
     if largest > 10.0:
-        advice += f" or standardise the inputs (the largest is {largest:.3g} in size)"
-    raise Divergence(
-        f"the teacher diverged: at step {int(failure.step)} the log posterior of chain {int(failure.chain)} "
-        f"became {float(failure.log_density)}; {advice}"
-    )
+        advice += f", or standardise the inputs (the largest is {largest:.3g} in size)"
+    raise Divergence(f"the teacher diverged: {what}; {advice}")
 
 
 @jax.jit
@@ -121,9 +119,9 @@ def in_chunks(
         began = time.perf_counter()
         number = min(chunk, total - done)
         state = jax.block_until_ready(advance(state, np.int32(number)))  # pyright: ignore[reportArgumentType]
+        rate = number / max(time.perf_counter() - began, 1e-6)
         done += number
         yield state, done
         if timed:
-            rate = number / max(time.perf_counter() - began, 1e-6)
             chunk = max(1, min(int(rate * seconds), 4 * chunk))
         timed = True

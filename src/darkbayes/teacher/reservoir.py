@@ -1,7 +1,7 @@
 """A uniform sample of past draws in constant memory (the paper's future work 2).
 
-Vitter's algorithm R: the first `size` draws fill the slots; the n-th draw after that takes the place of a random slot
-with probability size/n. After any n, every draw so far is kept with the same probability, min(1, size/n).
+Vitter's algorithm R: the first `size` draws fill the slots; from then on the n-th draw overall takes the place of a
+random slot with probability size/n. After any n, every draw so far is kept with the same probability, min(1, size/n).
 """
 
 from typing import NamedTuple

@@ -36,3 +36,12 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
         return scale * (offset + jnp.asarray(count, jnp.float32)) ** -power
 
     return schedule
+
+
+def as_schedule(name: str, value: float | optax.Schedule) -> optax.Schedule:
+    """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive."""
+    if callable(value):
+        require_positive(f"{name} at the first step", jnp.asarray(value(jnp.zeros((), jnp.int32))))
+        return value
+    require_positive(name, value)
+    return lambda count: value

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import require_positive
 from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 
@@ -59,11 +59,3 @@ def sgld(
         return updates, SGLDState(state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def as_schedule(name: str, value: float | optax.Schedule) -> optax.Schedule:
-    """A schedule from a number or a schedule; numbers must be positive."""
-    if callable(value):
-        return value
-    require_positive(name, value)
-    return lambda count: value
