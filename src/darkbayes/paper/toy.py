@@ -104,7 +104,7 @@ class Experiment:
         """The predictions of every method on the grid, by method; what was computed before is not computed again."""
         hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
         methods = {
-            "hmc": self.run.once(f"{folder}/hmc", lambda: self.hmc(data, hmc_key)),
+            "hmc": self.run.once(f"{folder}/hmc", lambda: self.hmc(f"{folder}/hmc", data, hmc_key)),
             "sgd": self.run.once(f"{folder}/sgd", lambda: self.sgd(data, sgd_key)),
         }
         students = {}
@@ -117,11 +117,12 @@ class Experiment:
         teacher = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
         return methods | {"sgld": teacher} | students
 
-    def hmc(self, data: Data, key: Key) -> dict[str, Any]:
+    def hmc(self, name: str, data: Data, key: Key) -> dict[str, Any]:
         """The truth."""
+        label = None if self.run.quiet else name
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
         chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
-        draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws)
+        draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
         return as_arrays(predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
 
     def sgd(self, data: Data, key: Key) -> dict[str, Any]:

@@ -98,7 +98,9 @@ def _rounded(value: float, error: float) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def markdown(results: dict[str, Any]) -> str:

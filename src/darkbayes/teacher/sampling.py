@@ -5,12 +5,20 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import require_count
+from darkbayes.progress import progress_bar
 from darkbayes.teacher.parallel import Chains, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.types import Array, Chain, Key, PyTree
 
 
-def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int) -> PyTree:
+def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: str | None = None) -> PyTree:
     """Run the chains through their burn-in, then keep every `chain.thin`-th draw.
+
+    Args:
+        chain: what to sample with.
+        key: where the randomness comes from.
+        num_chains: how many chains to run side by side.
+        num_draws: how many draws of each to keep.
+        label: what to call the progress bar; None for no bar.
 
     Returns:
         The draws, with leading axes ``[num_chains, num_draws]``.
@@ -28,8 +36,10 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int) -> PyTree
     kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
     steps = chain.burn_in + chain.thin * num_draws
     state = chains, kept
-    for state, _ in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):
-        raise_on_failure(chain, state[0])
+    with progress_bar(label or "", steps, quiet=label is None) as show:
+        for state, done in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):
+            raise_on_failure(chain, state[0])
+            show(done)
     return state[1]
 
 
