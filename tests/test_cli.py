@@ -9,18 +9,14 @@ import pytest
 
 from darkbayes import cli
 from darkbayes.paper import toy1d, toy2d
+from darkbayes.student import Settings
 
 TINY = {
     "trials": 2,
     "steps": 300,
     "burn_in": 100,
     "thin": 20,
-    "chains": 2,
-    "update_every": 2,
-    "query_batch": 16,
-    "reservoir": 4,
-    "reservoir_picks": 1,
-    "restarts": 2,
+    "settings": Settings(num_chains=2, query_batch=16, update_every=2, reservoir=4, restarts=2),
     "hmc_chains": 2,
     "hmc_warmup": 20,
     "hmc_draws": 10,
@@ -156,7 +152,7 @@ def test_the_presets_are_runnable_as_they_stand():
     for module, *_ in EXPERIMENTS.values():
         for preset in module.PRESETS.values():
             assert preset.steps >= preset.burn_in + preset.thin
-            assert preset.thin % preset.update_every == 0
+            assert preset.thin % preset.settings.update_every == 0
             assert preset.student((4,), module.problem().family)
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import optax
 
+from darkbayes.files import write_arrays
 from darkbayes.model import Categorical, Posterior, mlp
 from darkbayes.predict import (
     ClassPredictive,
@@ -26,6 +27,10 @@ from darkbayes.types import Array, Data, Key
 
 TEACHER = "teacher."
 """What marks the teacher's arrays among a student's."""
+
+
+Methods = dict[str, dict[str, np.ndarray]]
+"""What each method predicts on the grid, as named arrays."""
 
 
 class Problem(NamedTuple):
@@ -53,12 +58,7 @@ class Preset:
     """The student's. Adam's learning rate falls to zero along a cosine; that of SGD by 0.8 after every twentieth of the
     updates (for 100k of them, the paper's schedule for Boston)."""
     learning_rate: float
-    query_batch: int
-    chains: int = 1
-    update_every: int = 1
-    reservoir: int = 0
-    reservoir_picks: int = 1
-    restarts: int = 1
+    settings: Settings
     student_prior: float = 0.0
     hmc_chains: int = 4
     hmc_warmup: int = 1000
@@ -66,23 +66,12 @@ class Preset:
 
     def student(self, hidden: tuple[int, ...], family: Family) -> Student:
         """A student of the given hidden layers."""
-        updates = (self.steps - self.burn_in) // self.update_every
+        updates = (self.steps - self.burn_in) // self.settings.update_every
         if self.optimiser == "adam":
             optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
         return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
-
-    def settings(self) -> Settings:
-        """How the loop is run."""
-        return Settings(
-            num_chains=self.chains,
-            query_batch=self.query_batch,
-            update_every=self.update_every,
-            reservoir=self.reservoir,
-            reservoir_picks=self.reservoir_picks,
-            restarts=self.restarts,
-        )
 
 
 class Experiment:
@@ -100,7 +89,7 @@ class Experiment:
             for hidden in preset.students
         }
 
-    def trial(self, folder: str, data: Data, key: Key) -> dict[str, dict[str, np.ndarray]]:
+    def trial(self, folder: str, data: Data, key: Key) -> Methods:
         """The predictions of every method on the grid, by method; what was computed before is not computed again."""
         hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
         methods = {
@@ -139,7 +128,7 @@ class Experiment:
         teacher = minibatch_chain(
             problem.posterior, self.sampler, *data, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
         )
-        parts = distillation(teacher, student, problem.queries, preset.settings(), monitor=problem.grid)
+        parts = distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)
         taught = as_arrays(predict_average(state.average))
         own = as_arrays(predict_student(student, parts.best(state), problem.grid))
@@ -165,8 +154,29 @@ def as_arrays(predictive: Predictive) -> dict[str, Any]:
     return {"mean": predictive.mean, "variance": predictive.variance}
 
 
+def run_trials(
+    run: Run,
+    problem: Problem,
+    preset: Preset,
+    trials: int,
+    seed: int,
+    draw: Callable[[Key], Data],
+    figure: Callable[[Data, Methods], dict[str, Any]],
+) -> list[Methods]:
+    """The predictions of every trial, each on data of its own; the first leaves the arrays of the figure."""
+    experiment = Experiment(run, problem, preset)
+    done = []
+    for trial in range(trials):
+        data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))
+        data = draw(data_key)
+        done.append(experiment.trial(f"trial-{trial}", data, method_key))
+        if trial == 0:
+            write_arrays(run.path / "figure.safetensors", figure(data, done[0]))
+    return done
+
+
 def summarise(
-    trials: list[dict[str, dict[str, np.ndarray]]],
+    trials: list[Methods],
     divergence: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], float],
     paper: dict[str, float],
 ) -> list[dict[str, Any]]:

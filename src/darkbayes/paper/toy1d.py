@@ -14,66 +14,41 @@ trained by SGD; `best` averages targets over 16 chains and their reservoirs, and
 starting points, of which the one closest to the teacher is kept.
 """
 
+from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
-from darkbayes.files import write_arrays
 from darkbayes.model import Gaussian, GaussianPrior, Normal, Posterior, kl_normal, mlp
-from darkbayes.paper.toy import Experiment, Preset, Problem, summarise
+from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
 from darkbayes.runs import Run
-from darkbayes.student import GaussianStudent, uniform_box
-from darkbayes.types import Data
+from darkbayes.student import GaussianStudent, Settings, uniform_box
+from darkbayes.types import Data, Key
 
-STUDENTS = ((10,), (32, 32))
+BEST = Preset(
+    trials=5,
+    students=((10,), (32, 32)),
+    step_size=1e-4,
+    steps=220_000,
+    burn_in=20_000,
+    thin=100,
+    optimiser="adam",
+    learning_rate=1e-2,
+    settings=Settings(num_chains=16, query_batch=100, update_every=4, reservoir=64, reservoir_picks=2, restarts=8),
+)
 
 PRESETS = {
-    "best": Preset(
-        trials=5,
-        students=STUDENTS,
-        step_size=1e-4,
-        steps=220_000,
-        burn_in=20_000,
-        thin=100,
-        chains=16,
-        optimiser="adam",
-        learning_rate=1e-2,
-        query_batch=100,
-        update_every=4,
-        reservoir=64,
-        reservoir_picks=2,
-        restarts=8,
+    "best": BEST,
+    "literal": replace(
+        BEST, optimiser="sgd", learning_rate=3e-4, settings=Settings(query_batch=20), student_prior=1e-3
     ),
-    "literal": Preset(
-        trials=5,
-        students=STUDENTS,
-        step_size=1e-4,
-        steps=220_000,
-        burn_in=20_000,
-        thin=100,
-        optimiser="sgd",
-        learning_rate=3e-4,
-        query_batch=20,
-        student_prior=1e-3,
-    ),
-    "quick": Preset(
+    "quick": replace(
+        BEST,
         trials=1,
-        students=STUDENTS,
-        step_size=1e-4,
         steps=60_000,
-        burn_in=20_000,
-        thin=100,
-        chains=8,
-        optimiser="adam",
-        learning_rate=1e-2,
-        query_batch=64,
-        update_every=4,
-        reservoir=32,
-        reservoir_picks=2,
-        restarts=4,
+        settings=Settings(num_chains=8, query_batch=64, update_every=4, reservoir=32, reservoir_picks=2, restarts=4),
         hmc_warmup=500,
         hmc_draws=1000,
     ),
@@ -95,14 +70,7 @@ def problem() -> Problem:
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     """Run all trials; returns the rows of results and leaves the figure's arrays in the run's folder."""
-    experiment = Experiment(run, problem(), preset)
-    done = []
-    for trial in range(trials):
-        data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))
-        data = toy1d(data_key)
-        done.append(experiment.trial(f"trial-{trial}", Data(data.x / SCALE_X, data.y / SCALE_Y), method_key))
-        if trial == 0:
-            write_arrays(run.path / "figure.safetensors", figure_arrays(data, done[0]))
+    done = run_trials(run, problem(), preset, trials, seed, scaled_toy1d, figure_arrays)
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
         gaussians = [Normal(jnp.asarray(of["mean"]), jnp.asarray(of["variance"])) for of in (p, q)]
@@ -111,9 +79,16 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     return summarise(done, divergence, paper={})
 
 
-def figure_arrays(data: Data, methods: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
-    """The predictions of each method in the units of the problem."""
-    arrays: dict[str, Any] = {"x": data.x, "y": data.y, "grid": np.linspace(LOW, HIGH, GRID_POINTS)}
+def scaled_toy1d(key: Key) -> Data:
+    """A draw of the data in the units of the network."""
+    data = toy1d(key)
+    return Data(data.x / SCALE_X, data.y / SCALE_Y)
+
+
+def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
+    """The training points and the predictions of each method, in the units of the problem."""
+    arrays: dict[str, Any] = {"x": data.x * SCALE_X, "y": data.y * SCALE_Y}
+    arrays["grid"] = np.linspace(LOW, HIGH, GRID_POINTS)
     for method, predicted in methods.items():
         arrays[f"mean.{method}"] = predicted["mean"][:, 0] * SCALE_Y
         arrays[f"std.{method}"] = np.sqrt(predicted["variance"][:, 0]) * SCALE_Y

@@ -13,17 +13,19 @@ targets over 16 chains and their reservoirs, and trains the students by Adam fro
 closest to the teacher is kept.
 """
 
-import jax
+from dataclasses import replace
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import toy2d
-from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
-from darkbayes.paper.toy import Experiment, Preset, Problem, summarise
+from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
 from darkbayes.predict import ClassPredictive, metrics
 from darkbayes.runs import Run
-from darkbayes.student import SoftmaxStudent, uniform_box
+from darkbayes.student import Settings, SoftmaxStudent, uniform_box
+from darkbayes.types import Data
 
 PAPER = {
     "sgd": 0.246,
@@ -33,50 +35,34 @@ PAPER = {
     "student 2-10-10-2": 0.009,
 }
 
-STUDENTS = ((10,), (100,), (10, 10))
+BEST = Preset(
+    trials=5,
+    students=((10,), (100,), (10, 10)),
+    step_size=1e-2,
+    steps=52_000,
+    burn_in=2_000,
+    thin=100,
+    optimiser="adam",
+    learning_rate=3e-3,
+    settings=Settings(num_chains=16, query_batch=100, reservoir=64, reservoir_picks=2, restarts=4),
+)
 
 PRESETS = {
-    "best": Preset(
-        trials=5,
-        students=STUDENTS,
-        step_size=1e-2,
-        steps=52_000,
-        burn_in=2_000,
-        thin=100,
-        chains=16,
-        optimiser="adam",
-        learning_rate=3e-3,
-        query_batch=100,
-        reservoir=64,
-        reservoir_picks=2,
-        restarts=4,
-    ),
-    "literal": Preset(
-        trials=5,
-        students=STUDENTS,
-        step_size=1e-2,
+    "best": BEST,
+    "literal": replace(
+        BEST,
         steps=100_000,
-        burn_in=2_000,
-        thin=100,
         optimiser="sgd",
         learning_rate=2e-3,
-        query_batch=20,
+        settings=Settings(query_batch=20),
         student_prior=1e-3,
     ),
-    "quick": Preset(
+    "quick": replace(
+        BEST,
         trials=1,
-        students=STUDENTS,
-        step_size=1e-2,
         steps=12_000,
-        burn_in=2_000,
-        thin=100,
-        chains=8,
-        optimiser="adam",
         learning_rate=5e-3,
-        query_batch=64,
-        reservoir=32,
-        reservoir_picks=2,
-        restarts=2,
+        settings=Settings(num_chains=8, query_batch=64, reservoir=32, reservoir_picks=2, restarts=2),
         hmc_warmup=500,
         hmc_draws=1000,
     ),
@@ -95,18 +81,16 @@ def problem() -> Problem:
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     """Run all trials; returns the rows of results and leaves the figure's arrays in the run's folder."""
-    experiment = Experiment(run, problem(), preset)
-    done = []
-    for trial in range(trials):
-        data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))
-        data = toy2d(data_key)
-        done.append(experiment.trial(f"trial-{trial}", data, method_key))
-        if trial == 0:
-            panels = {f"probs.{method}": arrays["probs"][:, 1] for method, arrays in done[0].items()}
-            write_arrays(run.path / "figure.safetensors", panels | {"x": data.x, "y": data.y})
+    done = run_trials(run, problem(), preset, trials, seed, toy2d, figure_arrays)
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
         first, second = (ClassPredictive.from_probs(jnp.asarray(of["probs"])) for of in (p, q))
         return metrics.kl(first, second)
 
     return summarise(done, divergence, PAPER)
+
+
+def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
+    """The training points, and the probability of class 1 on the grid by each method."""
+    panels = {f"probs.{method}": arrays["probs"][:, 1] for method, arrays in methods.items()}
+    return panels | {"x": data.x, "y": data.y}

@@ -9,6 +9,7 @@ A state depends on the key and the number of steps alone, not on how the steps w
 was killed and resumed ends in the same bits.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -42,7 +43,8 @@ from darkbayes.teacher import (
 from darkbayes.types import Array, Chain, Key, PyTree
 
 
-class Settings(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Settings:
     """How a distillation is run; the defaults with one chain are Algorithm 1 to the letter."""
 
     num_chains: int = 1
@@ -271,7 +273,7 @@ def distillation(
     settings = settings or Settings()
     least = {"reservoir": 0}
     settings = Settings(
-        **{name: require_count(name, value, least.get(name, 1)) for name, value in settings._asdict().items()}
+        **{name: require_count(name, value, least.get(name, 1)) for name, value in vars(settings).items()}
     )
     if chain.thin % settings.update_every:
         raise InvalidInput(
