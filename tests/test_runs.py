@@ -151,6 +151,13 @@ def test_the_weights_of_a_student_are_loaded_again(parts, tmp_path, classes, tre
         db.load_student(file, wider, classes.x)
 
 
+def test_a_run_that_was_killed_as_it_began_begins_anew(tmp_path):
+    (tmp_path / "began.json").write_text("{}")
+    Run(tmp_path, {"seed": 0}, resume=True)
+    assert read_json(tmp_path / "config.json") == {"seed": 0}
+    assert read_json(tmp_path / "began.json")["version"] == db.__version__
+
+
 def test_what_a_kill_left_half_written_does_not_stand_in_the_way(tmp_path):
     (tmp_path / ".config.json.99.part").write_text("{")
     Run(tmp_path, {"seed": 0})

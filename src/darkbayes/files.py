@@ -43,11 +43,11 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
 
 
-def write_arrays(path: Path, arrays: dict[str, Any], **notes: str) -> None:
-    """Write named arrays, with notes beside them, as a safetensors file."""
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write named arrays as a safetensors file."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(plain, metadata=notes))
+    write_bytes(path, safetensors.numpy.save(plain))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

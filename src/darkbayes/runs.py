@@ -47,7 +47,10 @@ class Run:
         self.seconds = 0.0
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose a folder")
-        if self.path.is_dir() and any(not _is_left_over(entry) for entry in self.path.iterdir()):
+        # The configuration is written last: without it, a run was killed as it began, and begins anew.
+        if self.path.is_dir() and any(
+            not _is_left_over(entry) and entry.name != "began.json" for entry in self.path.iterdir()
+        ):
             self._check_existing(resume)
             for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
                 left_over.unlink()
@@ -208,16 +211,18 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
         pass
     if not whole:
         raise RunError(f"checkpoint {newest} is corrupt or truncated: {remedy}")
-    stored = read_arrays(file)
-    wanted = named_leaves(like)
-    shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in wanted.items()}
-    if {name: (leaf.shape, leaf.dtype) for name, leaf in stored.items()} != shapes:
+    restored = _restored(file, like)
+    if restored is None:
         raise RunError(f"checkpoint {newest} belongs to another configuration: {remedy}, or choose another folder")
-    return _restored(stored, like), step
+    return restored, step
 
 
-def _restored(stored: dict[str, np.ndarray], like: PyTree) -> Any:
-    """The stored arrays in the structure of `like`."""
+def _restored(path: Path, like: PyTree) -> Any:
+    """The arrays of a file in the structure of `like`; None if they have other names, shapes or types."""
+    stored = read_arrays(path)
+    kinds = [{name: (leaf.shape, leaf.dtype) for name, leaf in of.items()} for of in (stored, named_leaves(like))]
+    if kinds[0] != kinds[1]:
+        return None
 
     def restore(path: Any, leaf: jax.Array) -> jax.Array:
         value = jnp.asarray(stored[_name(path)])
@@ -231,11 +236,11 @@ def _restored(stored: dict[str, np.ndarray], like: PyTree) -> Any:
 def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
     """The weights that a run left in ``student.safetensors``, for inputs like `x`."""
     like = student.init(jax.random.key(0), as_inputs(x))
-    stored = read_arrays(Path(path))
-    wanted = {name: leaf.shape for name, leaf in named_leaves(like).items()}
-    if {name: leaf.shape for name, leaf in stored.items()} != wanted:
+    restored = _restored(Path(path), like)
+    if restored is None:
+        wanted = {name: leaf.shape for name, leaf in named_leaves(like).items()}
         raise RunError(f"{path} holds the weights of another network: it needs {wanted}")
-    return _restored(stored, like)
+    return restored
 
 
 def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:

@@ -343,13 +343,15 @@ def distil(
     return Distilled(student, parts.best(state), state.average, state)
 
 
+_REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
+
+
 def _winner(divergences: Array, state: DistillationState) -> int:
     """The student closest to its teacher; one that is not finite never wins."""
     known = np.where(np.isnan(divergences), np.inf, divergences)
     if not np.isfinite(known).any():
         raise Divergence(
-            f"the student diverged: after {int(state.updates)} updates it predicts nothing finite; "
-            "lower its learning rate (try a tenth) or clip its gradients"
+            f"the student diverged: after {int(state.updates)} updates it predicts nothing finite; {_REMEDY}"
         )
     return int(known.argmin())
 
@@ -357,8 +359,7 @@ def _winner(divergences: Array, state: DistillationState) -> int:
 def _raise_on_student_failure(state: DistillationState) -> None:
     if int(state.failed_update) >= 0:
         raise Divergence(
-            f"the student diverged: the loss of its update {int(state.failed_update)} was not finite; "
-            "lower its learning rate (try a tenth) or clip its gradients"
+            f"the student diverged: the loss of its update {int(state.failed_update)} was not finite; {_REMEDY}"
         )
 
 
