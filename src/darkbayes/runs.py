@@ -30,7 +30,7 @@ from darkbayes.data import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
-from darkbayes.student import Distillation, DistillationState, Student
+from darkbayes.student import Distillation, DistillationState, SideBySide, Student, steps_of
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
@@ -89,7 +89,7 @@ class Run:
         self.seconds += float(arrays["seconds"])
         return arrays
 
-    def distil(self, name: str, distillation: Distillation, key: Key, steps: int) -> DistillationState:
+    def distil(self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one."""
         folder = self.path / name
         distillation.check_steps(steps)
@@ -115,7 +115,7 @@ class Run:
                     lines.flush()
                     save_checkpoint(folder / "checkpoint", state, snapshot.step)
                     saved = time.time()
-        save_checkpoint(folder / "checkpoint", state, int(state.teacher.step))
+        save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
         return state
 

@@ -1,9 +1,30 @@
 """How the posterior is distilled into one network."""
 
 from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
-from darkbayes.student.loop import Distillation, DistillationState, Distilled, Settings, Snapshot, distil, distillation
+from darkbayes.student.images import affine, distortion, elastic, image_queries
+from darkbayes.student.loop import (
+    Distillation,
+    DistillationState,
+    Distilled,
+    Settings,
+    Snapshot,
+    distil,
+    distillation,
+    steps_of,
+)
+from darkbayes.student.many import SideBySide, side_by_side
 from darkbayes.student.network import Student
-from darkbayes.student.queries import Context, Queries, jitter, mix, training_inputs, uniform_box
+from darkbayes.student.queries import (
+    Context,
+    Queries,
+    compose,
+    jitter,
+    mix,
+    mixup,
+    munge,
+    training_inputs,
+    uniform_box,
+)
 
 __all__ = [
     "Context",
@@ -15,13 +36,23 @@ __all__ = [
     "MixtureStudent",
     "Queries",
     "Settings",
+    "SideBySide",
     "Snapshot",
     "SoftmaxStudent",
     "Student",
+    "affine",
+    "compose",
     "distil",
     "distillation",
+    "distortion",
+    "elastic",
+    "image_queries",
     "jitter",
     "mix",
+    "mixup",
+    "munge",
+    "side_by_side",
+    "steps_of",
     "training_inputs",
     "uniform_box",
 ]

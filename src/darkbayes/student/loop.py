@@ -163,7 +163,7 @@ class Distillation(eqx.Module):
         inputs = self.chain.inputs
         rows = jax.random.randint(rows_key, (self.settings.query_batch,), 0, len(inputs))
         draws = self._draws_at_hand(state, pick_key)
-        queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws))
+        queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws, inputs))
         if queries.shape != inputs[rows].shape:
             raise InvalidInput(f"queries have shape {queries.shape}, not that of their inputs, {inputs[rows].shape}")
         targets = self._predictions(draws, queries)
@@ -221,7 +221,7 @@ class Distillation(eqx.Module):
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
-        winner = _winner(self.divergences(state), state)
+        winner = winners(self.divergences(state), state)
         return jax.tree.map(lambda leaf: leaf[winner], state.students)
 
     def check_steps(self, steps: int) -> int:
@@ -241,20 +241,7 @@ class Distillation(eqx.Module):
         `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
         kept.
         """
-        steps = self.check_steps(steps)
-        done = int(state.teacher.step)
-        for state, _ in in_chunks(lambda now, n: self.burn(now, n), state, self.chain.burn_in - done):
-            raise_on_failure(self.chain, state.teacher)
-            yield Snapshot(state, int(state.teacher.step), None, None)
-        rounds = (steps - int(state.teacher.step)) // self.chain.thin
-        carry = (state, jnp.zeros(self.settings.restarts))
-        for carry, _ in in_chunks(lambda now, n: self.advance(now[0], n), carry, rounds):
-            state, losses = carry
-            raise_on_failure(self.chain, state.teacher)
-            _raise_on_student_failure(state)
-            divergences = self.divergences(state)
-            winner = _winner(divergences, state)
-            yield Snapshot(state, int(state.teacher.step), float(losses[winner]), float(divergences[winner]))
+        return run_rounds(self, self.chain, state, self.check_steps(steps))
 
 
 def distillation(
@@ -298,7 +285,30 @@ def _held_out(chain: Chain, queries: Queries, number: int = 256) -> Array:
     init_key, rows_key, query_key = jax.random.split(jax.random.key(number), 3)
     draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
     rows = jax.random.randint(rows_key, (number,), 0, len(chain.inputs))
-    return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws))
+    return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws, chain.inputs))
+
+
+def run_rounds(parts: Any, chain: Chain, state: DistillationState, steps: int) -> Iterator[Snapshot]:
+    """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
+    done = steps_of(state.teacher.step)
+    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, chain.burn_in - done):
+        raise_on_failure(chain, state.teacher)
+        yield Snapshot(state, steps_of(state.teacher.step), None, None)
+    rounds = (steps - steps_of(state.teacher.step)) // chain.thin
+    carry = (state, jnp.zeros(()))
+    for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
+        state, losses = carry
+        raise_on_failure(chain, state.teacher)
+        _raise_on_student_failure(state)
+        divergences = np.asarray(parts.divergences(state))
+        winner = np.expand_dims(winners(divergences, state), -1)
+        loss, divergence = (np.take_along_axis(of, winner, -1).mean() for of in (np.asarray(losses), divergences))
+        yield Snapshot(state, steps_of(state.teacher.step), float(loss), float(divergence))
+
+
+def steps_of(count: Array) -> int:
+    """A counter of the compiled loop as a number; runs side by side count alike."""
+    return int(np.ravel(count)[0])
 
 
 class Distilled(NamedTuple):
@@ -346,20 +356,21 @@ def distil(
 _REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
 
 
-def _winner(divergences: Array, state: DistillationState) -> int:
-    """The student closest to its teacher; one that is not finite never wins."""
+def winners(divergences: Array, state: DistillationState) -> np.ndarray:
+    """The student closest to its teacher, of each run where there are several; one that is not finite never wins."""
     known = np.where(np.isnan(divergences), np.inf, divergences)
-    if not np.isfinite(known).any():
+    if not np.isfinite(known).any(axis=-1).all():
         raise Divergence(
-            f"the student diverged: after {int(state.updates)} updates it predicts nothing finite; {_REMEDY}"
+            f"the student diverged: after {steps_of(state.updates)} updates it predicts nothing finite; {_REMEDY}"
         )
-    return int(known.argmin())
+    return known.argmin(axis=-1)
 
 
 def _raise_on_student_failure(state: DistillationState) -> None:
-    if int(state.failed_update) >= 0:
+    failed = np.atleast_1d(state.failed_update)
+    if (failed >= 0).any():
         raise Divergence(
-            f"the student diverged: the loss of its update {int(state.failed_update)} was not finite; {_REMEDY}"
+            f"the student diverged: the loss of its update {failed[failed >= 0][0]} was not finite; {_REMEDY}"
         )
 
 

@@ -1,10 +1,11 @@
 """Where the student asks its teacher: generators of inputs, which need no labels.
 
 A generator is called as ``queries(key, x, context)`` with a random batch ``x`` of training inputs and returns as many
-queries. `context` holds the posterior and the draws at hand, for generators that look where draws disagree.
+queries. `context` holds the posterior, the draws at hand (for generators that look where draws disagree) and all
+training inputs (for those that look at neighbours).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ class Context(NamedTuple):
 
     posterior: Posterior
     draws: PyTree
+    inputs: Array
+    """All training inputs."""
 
 
 Queries = Callable[[Key, Array, Context], Array]
@@ -67,5 +70,65 @@ def mix(first: Queries, second: Queries, weight: float) -> Queries:
         first_key, second_key, choice_key = jax.random.split(key, 3)
         choice = jax.random.bernoulli(choice_key, weight, (len(x),) + (1,) * (x.ndim - 1))
         return jnp.where(choice, first(first_key, x, context), second(second_key, x, context))
+
+    return queries
+
+
+def compose(*steps: Queries) -> Queries:
+    """The queries of each generator become the inputs of the next."""
+    if not steps:
+        raise InvalidInput("compose needs at least one generator of queries")
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        for step, step_key in zip(steps, jax.random.split(key, len(steps)), strict=True):
+            x = step(step_key, x, context)
+        return x
+
+    return queries
+
+
+def mixup() -> Queries:
+    """Uniformly random points on the lines between pairs of training inputs (Zhang et al., 2018).
+
+    >>> queries = mixup()
+    >>> queries(jax.random.key(0), jnp.ones((5, 2)), None).tolist()[0]
+    [1.0, 1.0]
+    """
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        pair_key, weight_key = jax.random.split(key)
+        partner = jax.random.permutation(pair_key, x)
+        weight = jax.random.uniform(weight_key, (len(x),) + (1,) * (x.ndim - 1), x.dtype)
+        return partner + weight * (x - partner)
+
+    return queries
+
+
+def munge(swap: float = 0.5, spread: float = 1.0, categorical: Sequence[int] = ()) -> Queries:
+    """MUNGE (Bucila, Caruana and Niculescu-Mizil, 2006): training rows that take values from their nearest neighbours.
+
+    Each feature of a row changes with probability `swap`: a number is drawn from a Gaussian around the neighbour's
+    value with standard deviation ``|difference| / spread``, a category is the neighbour's. The neighbour is the nearest
+    training input that differs from the row.
+
+    Args:
+        swap: the probability that a feature changes.
+        spread: the larger, the closer to the neighbour's values.
+        categorical: the columns whose values must be ones that occur.
+    """
+    if not 0.0 < swap <= 1.0:
+        raise InvalidInput(f"swap must lie in (0, 1], not {swap!r}")
+    require_positive("spread", spread)
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        if x.ndim != 2 or any(not 0 <= column < x.shape[1] for column in categorical):
+            raise InvalidInput(f"munge needs rows of features, {tuple(categorical)} among them, not shape {x.shape}")
+        swap_key, noise_key = jax.random.split(key)
+        square = jnp.sum((x[:, None, :] - context.inputs[None]) ** 2, axis=-1)
+        neighbour = context.inputs[jnp.argmin(jnp.where(square > 0, square, jnp.inf), axis=1)]
+        numeric = np.ones(x.shape[1], x.dtype)
+        numeric[list(categorical)] = 0.0
+        noise = numeric * jnp.abs(x - neighbour) / spread * jax.random.normal(noise_key, x.shape, x.dtype)
+        return jnp.where(jax.random.bernoulli(swap_key, swap, x.shape), neighbour + noise, x)
 
     return queries

@@ -77,25 +77,36 @@ def _first_failure(chains: Chains, log_density: Array) -> Failure:
 
 
 def raise_on_failure(chain: Chain, chains: Chains) -> None:
-    """Turn a failure that the compiled loop has noted into an error that says what to change."""
+    """Turn a failure that the compiled loop has noted into an error that says what to change.
+
+    `chains` may be those of several runs side by side, along a leading axis.
+    """
     failure = jax.device_get(chains.failure)
-    lost = int(_lost_chain(chains.draws))
-    if failure.step >= 0:
-        what = f"at step {failure.step} the log posterior of chain {failure.chain} became {failure.log_density}"
-    elif lost >= 0:
-        what = f"at step {chains.step} the weights of chain {lost} are not finite"
+    steps = np.atleast_1d(failure.step)
+    side_by_side = failure.step.ndim > 0
+    lost = np.atleast_1d(_lost_chain(chains.draws, side_by_side))
+    if (steps >= 0).any():
+        run = int(np.argmax(steps >= 0))
+        culprit, value = np.atleast_1d(failure.chain)[run], np.atleast_1d(failure.log_density)[run]
+        what = f"at step {steps[run]} the log posterior of chain {culprit} became {value}"
+    elif (lost >= 0).any():
+        run = int(np.argmax(lost >= 0))
+        what = f"at step {np.ravel(chains.step)[run]} the weights of chain {lost[run]} are not finite"
     else:
         return
+    where = f" in run {run} of {len(steps)}" if side_by_side else ""
     largest = float(jnp.max(jnp.abs(chain.inputs)))
     advice = "use a smaller step size or learning rate (try a tenth)"
     if largest > 10.0:
         advice += f", or standardise the inputs (the largest is {largest:.3g} in size)"
-    raise Divergence(f"the teacher diverged: {what}; {advice}")
+    raise Divergence(f"the teacher diverged{where}: {what}; {advice}")
 
 
-@jax.jit
-def _lost_chain(draws: PyTree) -> Array:
-    """The first chain whose weights are not all finite; -1 if there is none."""
+@eqx.filter_jit
+def _lost_chain(draws: PyTree, side_by_side: bool) -> Array:
+    """The first chain whose weights are not all finite, -1 if there is none; of each run, where there are several."""
+    if side_by_side:
+        return jax.vmap(lambda draws: _lost_chain(draws, False))(draws)
     finite = [jnp.all(jnp.isfinite(leaf.reshape(len(leaf), -1)), axis=1) for leaf in jax.tree.leaves(draws)]
     lost = ~jnp.all(jnp.stack(finite), axis=0)
     return jnp.where(jnp.any(lost), jnp.argmax(lost), -1)
