@@ -1,7 +1,7 @@
 """Distil a Bayesian neural network into one ordinary network while it is being sampled."""
 
 from darkbayes.data import as_data, toy1d, toy2d
-from darkbayes.errors import Divergence, InvalidInput, RunError
+from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -66,6 +66,7 @@ __all__ = [
     "ClassPredictive",
     "Context",
     "Data",
+    "DataError",
     "Distillation",
     "Distilled",
     "Divergence",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from darkbayes.errors import Divergence, InvalidInput, RunError
+from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 
 EXAMPLES = """\
 examples:
@@ -17,6 +17,7 @@ examples:
   darkbayes reproduce toy1d --out runs/mine      all trials, into a folder of one's choice
   darkbayes report runs/mine                     the report of a finished run, again
   darkbayes bench engine                         microseconds per step on this machine
+  darkbayes data get mnist                       download a data set; `data list` shows all
 """
 
 
@@ -111,6 +112,86 @@ class Report:
             print(self.figure)
 
 
+@dataclass(frozen=True)
+class DataList:
+    """List the data sets by name: what they are, and whether they ship, are cached or need a download."""
+
+    json: bool = False
+    """print the list as JSON instead of a table"""
+
+    def run(self) -> None:
+        """Run it."""
+        from darkbayes.data import CATALOGUE, whereabouts
+
+        fields = ("name", "task", "rows", "features", "description", "home")
+        rows = [
+            {field: getattr(dataset, field) for field in fields} | {"where": whereabouts(dataset)}
+            for dataset in CATALOGUE.values()
+        ]
+        if self.json:
+            print(json.dumps(rows, indent=1))
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("name", "task", "rows x features", "where"):
+            table.add_column(heading, no_wrap=True, justify="right" if "x" in heading else "left")
+        table.add_column("description")
+        for row in rows:
+            size = f"{row['rows']:,} x {row['features']}"
+            table.add_row(row["name"], row["task"], size, row["where"], row["description"])
+        Console(highlight=False).print(table)
+
+
+@dataclass(frozen=True)
+class DataGet:
+    """Get a data set, check it and say where its files are and who served them."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """which data set; `darkbayes data list` shows all"""
+    folder: Path | None = None
+    """read the files in this folder and nowhere else"""
+    offline: bool = False
+    """read the cache and nothing else"""
+    out: Path | None = None
+    """copy the files into this folder: a table as NAME.csv, images as they are published"""
+    quiet: bool = False
+    """no progress bars and notes"""
+
+    def run(self) -> None:
+        """Run it."""
+        from darkbayes import data, files
+
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
+            raise InvalidInput(f"--out {self.out} is a file: name a folder")
+        dataset = data.find(self.name)
+        fetched = data.fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
+        paths = fetched.paths
+        if self.out is not None:
+            # A table is wanted for reading, images are wanted as every other program expects them.
+            paths = tuple(self.out / (path.name.removesuffix(".gz") if dataset.ships else path.name) for path in paths)
+            for source, path in zip(fetched.paths, paths, strict=True):
+                files.write_bytes(path, fetched.contents[path.name] if dataset.ships else source.read_bytes())
+        print(f"{dataset.name} from {fetched.source}, checked:")
+        for path in paths:
+            print(f"  {path}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets that go by a name, or get one."""
+
+    command: (
+        Annotated[DataList, tyro.conf.subcommand("list", prefix_name=False)]
+        | Annotated[DataGet, tyro.conf.subcommand("get", prefix_name=False)]
+    )
+
+    def run(self) -> None:
+        """Run it."""
+        self.command.run()
+
+
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
@@ -136,6 +217,7 @@ Command = (
     Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[tyro.conf.OmitArgPrefixes[Data], tyro.conf.subcommand("data")]
 )
 
 
@@ -156,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         command.run()
-    except (InvalidInput, RunError, OSError) as problem:
+    except (InvalidInput, RunError, DataError, OSError) as problem:
         print(f"darkbayes: {problem}", file=sys.stderr)
         raise SystemExit(2) from None
     except Divergence as problem:

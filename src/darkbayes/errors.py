@@ -20,6 +20,10 @@ class RunError(RuntimeError):
     """A run's folder that cannot be used as asked."""
 
 
+class DataError(RuntimeError):
+    """A data set that cannot be had; the message says what was tried, why it failed and what to do."""
+
+
 def plain(value: Any) -> Any:
     """A numpy scalar as a plain number, which compiled functions take as a constant; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value

