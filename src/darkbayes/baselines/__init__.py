@@ -1,5 +1,24 @@
-"""Other methods that answer with one predictive distribution, to compare a student with."""
+"""What distillation is compared with: each is fitted on the same data, and ends in the common predictive form."""
 
+from darkbayes.baselines.bbb import BayesByBackprop
+from darkbayes.baselines.dropout import Dropout
+from darkbayes.baselines.ensemble import Ensemble
+from darkbayes.baselines.meanfield import MeanField
+from darkbayes.baselines.optimise import Trained, optimise, raise_if_diverged
 from darkbayes.baselines.pbp import PBP, PBPState
+from darkbayes.baselines.sgd import SGD
+from darkbayes.baselines.vi import VariationalInference
 
-__all__ = ["PBP", "PBPState"]
+__all__ = [
+    "PBP",
+    "SGD",
+    "BayesByBackprop",
+    "Dropout",
+    "Ensemble",
+    "MeanField",
+    "PBPState",
+    "Trained",
+    "VariationalInference",
+    "optimise",
+    "raise_if_diverged",
+]
