@@ -25,18 +25,24 @@ examples:
 class Reproduce:
     """Run an experiment of the paper against HMC; writes results.json and report.html."""
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d"]]
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
     """which experiment"""
     preset: Literal["best", "literal", "quick"] = "best"
     """best: our settings. literal: the paper's Algorithm 1 and settings. quick: best, smaller, one trial"""
     trials: int | None = None
-    """draws of the data; the preset's number by default"""
+    """draws of the data, splits of it, or runs on it; the preset's number by default"""
+    on: Literal["test", "validation"] | None = None
+    """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
+    splits: Literal["standard", "paper"] | None = None
+    """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     seed: int = 0
     """the same seed gives the same bits on the same machine"""
     out: Path | None = None
     """the run's folder; runs/EXPERIMENT-PRESET by default"""
     resume: bool = False
     """go on with the run that the folder holds"""
+    report: bool = True
+    """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
     quiet: bool = False
     """no progress bars"""
     json: bool = False
@@ -44,7 +50,7 @@ class Reproduce:
 
     def run(self) -> None:
         """Run it."""
-        _require("numpyro", "matplotlib", "jinja2")
+        _require(*["numpyro"] * (self.experiment != "mnist"), *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 
         _check_seed(self.seed)
@@ -57,10 +63,12 @@ class Reproduce:
             out=out,
             resume=self.resume,
             quiet=self.quiet,
+            on=self.on,
+            splits=self.splits,
         )
-        page = report.write_report(out)
+        page = report.write_report(out) if self.report else None
         _show(results, self.json)
-        if not self.json:
+        if page and not self.json:
             print(f"report: {page}")
 
 

@@ -35,7 +35,9 @@ from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
 CHECKPOINT_SECONDS = 10.0
-"""How much work a killed run loses at most, about."""
+"""How much work a killed run loses at most, about, where checkpoints are cheap."""
+CHECKPOINT_SHARE = 0.02
+"""How much of a run's time may go into checkpoints."""
 
 
 class Run:
@@ -101,7 +103,7 @@ class Run:
                 raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
             state, start = found
         metrics = _metrics_until(folder / "metrics.jsonl", start)
-        saved = time.time()
+        saved, pause = time.time(), CHECKPOINT_SECONDS
         with (
             metrics.open("a", encoding="utf-8") as lines,
             progress_bar(name, steps, quiet=self.quiet, start=start) as show,
@@ -111,10 +113,12 @@ class Run:
                 show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
                 line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
                 lines.write(json.dumps(line) + "\n")
-                if time.time() - saved > CHECKPOINT_SECONDS:
+                if time.time() - saved > pause:
                     lines.flush()
+                    began = time.time()
                     save_checkpoint(folder / "checkpoint", state, snapshot.step)
                     saved = time.time()
+                    pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
         save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
         return state
@@ -268,7 +272,12 @@ def origin() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this code runs from; None for an installed package."""
+    """The commit of the checkout that this code runs from; None for an installed package.
+
+    A copy of a checkout without its history is told by ``$DARKBAYES_COMMIT`` what it is a copy of.
+    """
+    if "DARKBAYES_COMMIT" in os.environ:
+        return os.environ["DARKBAYES_COMMIT"]
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

@@ -153,7 +153,7 @@ def _student(folder: Path) -> bytes:
 
 def distil_toy(folder: Path, steps: int, seed: int) -> None:
     """Begin or resume a small distillation with a reservoir, which saves after every chunk."""
-    runs.CHECKPOINT_SECONDS = 0.0
+    runs.CHECKPOINT_SECONDS, runs.CHECKPOINT_SHARE = 0.0, 1.0
     data_key, distil_key = jax.random.split(jax.random.key(seed))
     data = toy2d(data_key)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))

@@ -5,19 +5,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from darkbayes.errors import require_count
-from darkbayes.paper import toy1d, toy2d
+from darkbayes.errors import InvalidInput, require_count
+from darkbayes.paper import mnist, toy1d, toy2d
 from darkbayes.runs import Run
 
-EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d}
+EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist}
 
 
 def reproduce(
-    experiment: str, preset: str, *, trials: int | None, seed: int, out: Path, resume: bool, quiet: bool
+    experiment: str,
+    preset: str,
+    *,
+    trials: int | None,
+    seed: int,
+    out: Path,
+    resume: bool,
+    quiet: bool,
+    **options: str | None,
 ) -> dict[str, Any]:
-    """Run an experiment in the folder `out` and return its results."""
+    """Run an experiment in the folder `out` and return its results; `options` replace settings of the preset."""
     module = EXPERIMENTS[experiment]
+    if preset not in module.PRESETS:
+        raise InvalidInput(f"--preset {preset} is not one of {experiment}'s: choose {', '.join(module.PRESETS)}")
     settings = module.PRESETS[preset]
+    for name, value in options.items():
+        if value is not None:
+            if not hasattr(settings, name):
+                raise InvalidInput(f"--{name} {value} does not apply to {experiment}: leave it out")
+            settings = dataclasses.replace(settings, **{name: value})
     trials = settings.trials if trials is None else trials
     require_count("--trials", trials)
     config = {

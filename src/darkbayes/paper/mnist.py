@@ -1,0 +1,356 @@
+"""MNIST: Tables 3 and 4 of the paper, with a 784-400-400-10 network.
+
+    darkbayes reproduce mnist --preset best       8 minutes on one H200, 5 trials side by side
+    darkbayes reproduce mnist --preset literal    6 minutes on one H200, 5 trials side by side
+    darkbayes reproduce mnist --preset quick      minutes on two cores: a subset, a smaller network, one trial
+
+Test error and log likelihood. The paper: SGD 1.536 %, -0.0613; SGLD 1.271 %, -0.0419; student 1.307 %, -0.0502.
+Ours: results/mnist-best.json and results/mnist-literal.json.
+
+Pixels are divided by 126; 50,000 images to learn from, the last 10,000 of the training file to choose settings by
+(``--on validation``), the 10,000 test images to report on. `literal` has the paper's settings: one chain, a constant
+step of 4e-6, every 100th of a million steps kept, a student trained by SGD on slightly jittered training images. `best`
+has the same posterior, but ten chains whose present draws are averaged, and a student trained by Adam on distorted and
+noisy images. What the teacher predicts is averaged over all kept draws of all chains; no draw is stored.
+"""
+
+import dataclasses
+import operator
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
+from darkbayes.baselines.optimise import Trained
+from darkbayes.data import as_data, load
+from darkbayes.files import write_arrays
+from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
+from darkbayes.predict import ClassPredictive, metrics, predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.runs import Run, row
+from darkbayes.student import (
+    DistillationState,
+    Settings,
+    SoftmaxStudent,
+    Student,
+    distillation,
+    image_queries,
+    jitter,
+    side_by_side,
+)
+from darkbayes.teacher import minibatch_chain, sgld
+from darkbayes.types import Array, Data, Key, PyTree
+
+PIXEL_SCALE = 126.0
+CLASSES = 10
+MC_DRAWS = 100
+"""Draws from dropout and Bayes by backprop to predict with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparators:
+    """Settings of the methods that distillation is compared with; learning rates are per mean loss."""
+
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    """Adam's, which falls to zero along a cosine."""
+    dropout_steps: int = 150_000
+    dropout_rate: float = 0.5
+    dropout_input_rate: float = 0.2
+    dropout_prior: float = 1.0
+    bbb_steps: int = 150_000
+    bbb_initial_std: float = 0.02
+    bbb_gaussian_precision: float = 400.0
+    bbb_mixture: tuple[float, float, float] = (0.5, 1.0, 0.0025)
+    """The weight of the wide part of the scale mixture, and the standard deviations of both parts."""
+    ensemble_size: int = 5
+    ensemble_steps: int = 40_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """All the settings of the MNIST experiment."""
+
+    trials: int
+    steps: int
+    burn_in: int
+    thin: int
+    settings: Settings
+    optimiser: Literal["adam", "sgd"]
+    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD is constant."""
+    learning_rate: float
+    queries: Literal["images", "jitter"]
+    sgd_steps: int
+    sgd_step_size: float = 5e-6
+    """In the teacher's convention: half of it times the gradient at full-data scale."""
+    noise: float = 0.3
+    """The standard deviation of the noise on queries."""
+    student_prior: float = 0.0
+    hidden: tuple[int, ...] = (400, 400)
+    step_size: float = 4e-6
+    batch_size: int = 100
+    prior_precision: float = 1.0
+    train: int = 50_000
+    """Images to learn from, the first of the training file."""
+    on: Literal["test", "validation"] = "test"
+    comparators: Comparators | None = None
+
+
+BEST = Preset(
+    trials=5,
+    steps=400_000,
+    burn_in=100_000,
+    thin=200,
+    settings=Settings(num_chains=10),
+    optimiser="adam",
+    learning_rate=1e-3,
+    queries="images",
+    sgd_steps=300_000,
+    comparators=Comparators(),
+)
+
+PRESETS = {
+    "best": BEST,
+    "literal": Preset(
+        trials=5,
+        steps=1_000_000,
+        burn_in=1_000,
+        thin=100,
+        settings=Settings(),
+        optimiser="sgd",
+        learning_rate=0.005,
+        queries="jitter",
+        noise=0.001,
+        student_prior=0.001,
+        sgd_steps=1_000_000,
+    ),
+    "quick": dataclasses.replace(
+        BEST,
+        trials=1,
+        train=5_000,
+        hidden=(100, 100),
+        step_size=4e-5,
+        sgd_step_size=5e-5,
+        steps=12_000,
+        burn_in=4_000,
+        thin=100,
+        settings=Settings(num_chains=4),
+        sgd_steps=6_000,
+        comparators=Comparators(dropout_steps=6_000, bbb_steps=6_000, ensemble_steps=2_000),
+    ),
+}
+
+PAPER = {
+    "error": {
+        "sgd": 1.536,
+        "sgld": 1.271,
+        "student": 1.307,
+        "dropout": 1.51,
+        "bbb gaussian": 1.82,
+        "bbb mixture": 1.36,
+    },
+    "log_likelihood": {"sgd": -0.0613, "sgld": -0.0419, "student": -0.0502},
+    "ms_per_step": {"sgd": 1.3, "sgld with student": 3.2},
+    "gain_kept": {"student": 0.57},
+}
+"""Dropout and Bayes by backprop as the paper quotes them from Blundell et al. (2015), the mixture from there."""
+
+
+def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
+    """Fit every method, all trials side by side; returns the rows of results."""
+    data, held_out = split(preset)
+    network = mlp(preset.hidden, CLASSES)
+    posterior = Posterior(network, Softmax(CLASSES), GaussianPrior(preset.prior_precision), num_data=len(data.x))
+    keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
+
+    student = _student(preset)
+    distilled = run.once(
+        "sgld", lambda: _distilled(run, preset, posterior, student, data, held_out, trials, keys["distil"])
+    )
+    probs = {name: distilled[name] for name in ("sgld", "student")}
+    seconds = {"sgld with student": float(distilled["seconds"]) / preset.steps}
+    # The mean-loss rate of the teacher's own drift at full-data scale.
+    plug_in = SGD(posterior, optax.sgd(preset.sgd_step_size / 2 * len(data.x)), preset.sgd_steps, preset.batch_size)
+    fitted = run.once("sgd", lambda: _fitted({"sgd": (plug_in, 0)}, data, held_out, trials, keys["sgd"]))
+    probs["sgd"], seconds["sgd"] = fitted["sgd"], float(fitted["seconds"]) / preset.sgd_steps
+    if preset.comparators is not None:
+        for number, (name, methods) in enumerate(_comparators(preset, preset.comparators, posterior).items()):
+            key = jax.random.fold_in(keys["others"], number)
+            arrays = run.once(name, lambda methods=methods, key=key: _fitted(methods, data, held_out, trials, key))
+            probs |= {method: arrays[method] for method in methods}
+    write_arrays(run.path / "figure.safetensors", {f"probs.{k}": v[0] for k, v in probs.items()} | {"y": held_out.y})
+    return (
+        _scores(probs, held_out.y)
+        + [row(name, "ms_per_step", [1e3 * s / trials], PAPER["ms_per_step"].get(name)) for name, s in seconds.items()]
+        + _costs(run, preset, posterior, student, held_out.x, int(distilled["draws"]))
+    )
+
+
+def split(preset: Preset) -> tuple[Data, Data]:
+    """What to learn from and what to report on, pixels scaled."""
+    images = load("mnist", quiet=False)
+    train = images.train_x / PIXEL_SCALE, images.train_y
+    held_out = (images.test_x / PIXEL_SCALE, images.test_y) if preset.on == "test" else tuple(a[50_000:] for a in train)
+    return as_data(train[0][: preset.train], train[1][: preset.train]), as_data(*held_out)
+
+
+def _student(preset: Preset) -> Student:
+    if preset.optimiser == "adam":
+        updates = (preset.steps - preset.burn_in) // preset.settings.update_every
+        optimiser = optax.adam(optax.cosine_decay_schedule(preset.learning_rate, updates))
+    else:
+        optimiser = optax.sgd(preset.learning_rate)
+    return Student(mlp(preset.hidden, CLASSES), SoftmaxStudent(CLASSES), optimiser, preset.student_prior)
+
+
+def _distilled(
+    run: Run, preset: Preset, posterior: Posterior, student: Student, data: Data, held_out: Data, trials: int, key: Key
+) -> dict[str, Any]:
+    """The teacher's and the student's probabilities at the held-out images, ``[trials, images, classes]`` each."""
+    sampler = sgld(preset.step_size)
+    teacher = minibatch_chain(
+        posterior, sampler, *data, batch_size=preset.batch_size, burn_in=preset.burn_in, thin=preset.thin
+    )
+    queries = image_queries(preset.noise) if preset.queries == "images" else jitter(preset.noise)
+    parts = distillation(teacher, student, queries, preset.settings, monitor=held_out.x)
+    state: DistillationState = run.distil("student", side_by_side([parts] * trials), key, preset.steps)
+    weights = jax.tree.map(lambda leaf: leaf[:, 0], state.students)
+    return {
+        "sgld": predict_average(state.average).probs,
+        "student": _each(lambda params: predict_student(student, params, held_out.x), weights, trials),
+        "draws": state.average.count[0],
+    }
+
+
+def _each(predict: Callable[[PyTree], Any], stacked: PyTree, trials: int) -> Array:
+    """The probabilities of each trial."""
+    return jnp.stack([predict(jax.tree.map(operator.itemgetter(trial), stacked)).probs for trial in range(trials)])
+
+
+def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) -> dict[str, dict[str, tuple[Any, int]]]:
+    """The methods to fit, each with the number of draws to predict with, 0 for the fitted network itself."""
+
+    def with_prior(prior: Any) -> Posterior:
+        return Posterior(posterior.network, posterior.likelihood, prior, posterior.num_data)
+
+    def adam(steps: int) -> optax.GradientTransformation:
+        return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
+
+    def bayes_by_backprop(prior: Any) -> Trained:
+        return BayesByBackprop(
+            with_prior(prior),
+            adam(settings.bbb_steps),
+            settings.bbb_steps,
+            settings.batch_size,
+            initial_std=settings.bbb_initial_std,
+        )
+
+    dropout = Dropout(
+        with_prior(GaussianPrior(settings.dropout_prior)),
+        adam(settings.dropout_steps),
+        settings.dropout_steps,
+        settings.batch_size,
+        rate=settings.dropout_rate,
+        input_rate=settings.dropout_input_rate,
+    )
+    member = SGD(posterior, adam(settings.ensemble_steps), settings.ensemble_steps, settings.batch_size)
+    gaussian = bayes_by_backprop(GaussianPrior(settings.bbb_gaussian_precision))
+    mixture = bayes_by_backprop(ScaleMixturePrior(*settings.bbb_mixture))
+    return {
+        "dropout": {"dropout": (dropout, 0), "dropout mc": (dropout, MC_DRAWS)},
+        "bbb-gaussian": {"bbb gaussian": (gaussian, MC_DRAWS)},
+        "bbb-mixture": {"bbb mixture": (mixture, MC_DRAWS)},
+        "ensemble": {"ensemble": (Ensemble(member, settings.ensemble_size), 1)},
+    }
+
+
+def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, trials: int, key: Key) -> dict[str, Any]:
+    """The probabilities of methods that share one fit, ``[trials, images, classes]`` each."""
+    method = next(iter(methods.values()))[0]
+    fit_key, draw_key = jax.random.split(key)
+    fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, None)))(jax.random.split(fit_key, trials), data)
+    draw_keys = jax.random.split(draw_key, trials)
+
+    def predict(number: int, trial: tuple[Key, PyTree]) -> ClassPredictive:
+        if number == 0:
+            return predict_plugin(method.posterior, trial[1], held_out.x)
+        return predict_draws(method.posterior, method.draws(*trial, number), held_out.x)
+
+    return {
+        name: _each(lambda trial, number=number: predict(number, trial), (draw_keys, fitted), trials)
+        for name, (_, number) in methods.items()
+    }
+
+
+def _scores(probs: dict[str, np.ndarray], y: Array) -> list[dict[str, Any]]:
+    """Rows for every metric of every method, and the share of the Bayesian gain that the student keeps."""
+    rows, scores = [], {}
+    for metric in (metrics.error, metrics.log_likelihood, metrics.brier, metrics.ece):
+        for method in [name for name in ORDER if name in probs]:
+            values = [metric(ClassPredictive.from_probs(jnp.asarray(of_trial)), y) for of_trial in probs[method]]
+            rows.append(row(method, metric.__name__, values, PAPER.get(metric.__name__, {}).get(method)))
+            scores[method, metric.__name__] = values
+    kept = [
+        metrics.gain_kept(*of_trial)
+        for of_trial in zip(*(scores[name, "log_likelihood"] for name in ("student", "sgld", "sgd")), strict=True)
+    ]
+    return [*rows, row("student", "gain_kept", kept, PAPER["gain_kept"]["student"])]
+
+
+ORDER = (
+    "sgd",
+    "sgld",
+    "student",
+    "dropout",
+    "dropout mc",
+    "bbb gaussian",
+    "bbb mixture",
+    "ensemble",
+)
+
+
+def _costs(
+    run: Run, preset: Preset, posterior: Posterior, student: Student, x: Array, draws: int, images: int = 1000
+) -> list[dict[str, Any]]:
+    """What it takes to store each method and to predict `images` images with it, measured."""
+    weights = student.init(jax.random.key(0), x)
+    number = sum(leaf.size for leaf in jax.tree.leaves(weights))
+    x = x[:images]
+    members = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(1), 10))
+
+    def average(networks: int) -> Callable[[Array], Array]:
+        """The average prediction of that many networks; ten different ones in turn cost what as many others would."""
+
+        def one(step: Array, total: Array) -> Array:
+            draw = jax.tree.map(lambda leaf: leaf[step % 10], members)
+            return total + posterior.distribution(draw, x).probs
+
+        return jax.jit(lambda x: jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks)
+
+    networks = {"student": 1, "sgld": draws, "mc": MC_DRAWS}
+    if preset.comparators is not None:
+        networks["ensemble"] = preset.comparators.ensemble_size
+    timed = run.once("costs", lambda: {name: _median_ms(average(count), x) for name, count in networks.items()})
+    rows = []
+    for name, count in networks.items():
+        label = "dropout mc, bbb" if name == "mc" else name
+        rows.append(row(label, "networks", [count], {"sgld": 10_000, "student": 1}.get(name)))
+        rows.append(row(label, "parameters", [count * number]))
+        rows.append(row(label, "predict_ms", [float(timed[name])]))
+        ratio = float(timed[name] / timed["student"])
+        rows.append(row(label, "predict_ratio", [ratio], 10_000 if name == "sgld" else None))
+    return rows
+
+
+def _median_ms(function: Callable[[Array], Array], x: Array, repeats: int = 5) -> float:
+    jax.block_until_ready(function(x))
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(function(x))
+        times.append(time.perf_counter() - began)
+    return 1e3 * float(np.median(times))
