@@ -1,0 +1,55 @@
+"""Deep ensembles (Lakshminarayanan, Pritzel and Blundell, 2017): the same network trained from several starts.
+
+    p(y | x) = 1/K sum_k p(y | x, theta_k),
+
+each theta_k from a random start and a random order of all the data. Give a regression `GaussianInputNoise` to have the
+means and variances of the paper; its adversarial examples are left out.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from darkbayes.baselines.optimise import Trained, raise_if_diverged
+from darkbayes.errors import InvalidInput, plain, require_count
+from darkbayes.model import Draw, Posterior
+from darkbayes.types import Data, Key
+
+
+class Ensemble(eqx.Module):
+    """`size` independent fits of `member`, usually an `SGD`, trained side by side.
+
+    >>> import optax, darkbayes as db
+    >>> from darkbayes.baselines import SGD
+    >>> data = db.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> method = Ensemble(SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10), size=5)
+    >>> draws = method.draws(jax.random.key(2), method.fit(jax.random.key(1), data))
+    >>> draws.network[0].weight.shape
+    (5, 10, 2)
+    """
+
+    member: Trained
+    size: int = eqx.field(converter=plain, default=5)
+
+    def __check_init__(self) -> None:
+        require_count("size", self.size)
+        if not isinstance(self.member, Trained):
+            raise InvalidInput(f"member must be a method to fit, such as SGD(...), not {self.member!r}")
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.member.posterior
+
+    def fit(self, key: Key, data: Data) -> Any:
+        """What `member` returns, with a leading axis of members."""
+        fitted = jax.vmap(self.member.fit, in_axes=(0, None))(jax.random.split(key, self.size), data)
+        raise_if_diverged(fitted)
+        return fitted
+
+    def draws(self, key: Key, fitted: Any, number: int = 1) -> Draw:
+        """`number` draws of each member, along one leading axis; an `SGD` has one."""
+        keys = jax.random.split(key, self.size)
+        draws = jax.vmap(lambda key, member: self.member.draws(key, member, number))(keys, fitted)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)

@@ -1,0 +1,118 @@
+"""What all comparators share: one compiled loop over minibatches, and what a method must say to be trained by it.
+
+A comparator is fitted on the same `Posterior` as a teacher and ends in draws of it, so that ``predict_draws`` gives the
+common predictive form. It says what the optimiser starts from (`start`), what it lowers (`loss`) and how the result
+becomes draws (`draws`); `fit` is the same for all. It is a pure function of a key and the data, so that
+
+    jax.vmap(method.fit)(keys, stacked_data)                   fits many data sets of one size at once,
+    jax.vmap(method.fit, in_axes=(0, None))(keys, data)        runs several trials on one.
+
+Losses are at scale 1/N: the negative log posterior, or the bound on it, divided by the number of examples. It is the
+customary mean loss, and learning rates mean what they do elsewhere; samplers, by contrast, get full-data gradients.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+from jax.core import Tracer
+
+from darkbayes.data import check_batch_size, minibatch
+from darkbayes.errors import Divergence, InvalidInput, plain, require_count
+from darkbayes.model import Draw, Posterior
+from darkbayes.types import Array, Data, Key, PyTree
+
+
+def optimise(
+    loss: Callable[[Key, Array, PyTree, Data], Array],
+    params: PyTree,
+    optimiser: optax.GradientTransformation,
+    data: Data,
+    key: Key,
+    *,
+    batch_size: int | None,
+    steps: int,
+) -> PyTree:
+    """Lower ``loss(key, step, params, batch)`` by `steps` steps of `optimiser`; steps count from 0.
+
+    >>> data = Data(jax.numpy.ones((8, 1)), jax.numpy.ones((8, 1)))
+    >>> error = lambda key, step, slope, batch: jax.numpy.mean((slope * batch.x - batch.y) ** 2)
+    >>> slope = jax.numpy.zeros(())
+    >>> round(float(optimise(error, slope, optax.sgd(0.1), data, jax.random.key(0), batch_size=2, steps=100)), 3)
+    1.0
+    """
+    optimiser = optax.with_extra_args_support(optimiser)
+
+    def step(count: Array, carry: tuple[PyTree, Any]) -> tuple[PyTree, Any]:
+        params, state = carry
+        batch_key, loss_key = jax.random.split(jax.random.fold_in(key, count))
+        batch = minibatch(batch_key, data, batch_size)
+        value, grads = jax.value_and_grad(loss, argnums=2)(loss_key, count, params, batch)
+        updates, state = optimiser.update(grads, state, params, value=value)
+        return optax.apply_updates(params, updates), state
+
+    return jax.lax.fori_loop(0, steps, step, (params, optimiser.init(params)))[0]
+
+
+class Trained(eqx.Module):
+    """A method that an optimiser trains; its subclasses are the methods.
+
+    `batch_size` examples a step are drawn with replacement, None for all of them.
+    """
+
+    posterior: Posterior
+    optimiser: optax.GradientTransformation
+    steps: int = eqx.field(converter=plain)
+    batch_size: int | None = eqx.field(converter=plain)
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.optimiser, optax.GradientTransformation):
+            raise InvalidInput(f"optimiser must be one of optax's, such as optax.adam(1e-3), not {self.optimiser!r}")
+        require_count("steps", self.steps)
+        check_batch_size(self.batch_size, self.posterior.num_data)
+
+    @abstractmethod
+    def start(self, key: Key, x: Array) -> PyTree:
+        """What the optimiser starts from, for inputs like `x`."""
+
+    @abstractmethod
+    def loss(self, key: Key, step: Array, params: PyTree, batch: Data) -> Array:
+        """What the optimiser lowers, at scale 1/N."""
+
+    @abstractmethod
+    def draws(self, key: Key, fitted: PyTree, number: int) -> Draw:
+        """`number` draws of the posterior from what `fit` returned, along a leading axis."""
+
+    def check(self, data: Data) -> None:
+        """Refuse data that the posterior is not about; of data being traced only the shapes are known."""
+        if not isinstance(data.y, Tracer):
+            self.posterior.check(data)
+        elif len(data.x) != self.posterior.num_data:
+            raise InvalidInput(f"data holds {len(data.x)} examples a fit, not num_data={self.posterior.num_data}")
+
+    def fit(self, key: Key, data: Data) -> Any:
+        """Train from a random start. A result that is not finite is an error, but under ``jax.vmap`` it is returned."""
+        self.check(data)
+        fitted = _fit(self, key, data)
+        raise_if_diverged(fitted)
+        return fitted
+
+
+@eqx.filter_jit
+def _fit(method: Trained, key: Key, data: Data) -> PyTree:
+    start_key, loop_key = jax.random.split(key)
+    start = method.start(start_key, data.x)
+    return optimise(
+        method.loss, start, method.optimiser, data, loop_key, batch_size=method.batch_size, steps=method.steps
+    )
+
+
+def raise_if_diverged(fitted: PyTree) -> None:
+    """Refuse a fit whose numbers are not all finite, as ``jax.vmap(method.fit)`` may return it."""
+    leaves = [leaf for leaf in jax.tree.leaves(fitted) if not isinstance(leaf, Tracer)]
+    if not all(np.isfinite(leaf).all() for leaf in leaves):
+        raise Divergence("the fit diverged: use a smaller learning rate (try a tenth), or standardise the data")

@@ -1,0 +1,88 @@
+"""Practical variational inference (Graves, 2011): a factorised Gaussian with the divergence in closed form.
+
+It lowers KL(q || p(theta)) - E_q log p(D | theta), divided by N, where the prior of every weight is one Gaussian
+N(m, s^2). For q = prod_j N(mu_j, sigma_j^2),
+
+    KL = sum_j log(s / sigma_j) + [(mu_j - m)^2 + sigma_j^2] / (2 s^2) - 1/2.
+
+With `empirical` m and s^2 are kept at their optimum given q (section 5 of the paper),
+
+    m = mean_j mu_j,   s^2 = mean_j [sigma_j^2 + (mu_j - m)^2],
+
+where KL = sum_j log(s / sigma_j); the posterior's own prior of the weights is not used. Otherwise that prior must be a
+`GaussianPrior`, and m = 0, s^2 = 1/precision. The expected log likelihood, and the likelihood's own parameters with
+their prior, are averaged over draws; the gradients are reparameterised where Graves had approximations.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from darkbayes.baselines.meanfield import MeanField, entropy, mean_field_init
+from darkbayes.baselines.optimise import Trained
+from darkbayes.errors import InvalidInput, plain, require_count, require_positive
+from darkbayes.model import Draw, GaussianPrior, Normal, kl_normal
+from darkbayes.types import Array, Data, Key
+
+
+class VariationalInference(Trained):
+    """Graves's variational inference with `samples` draws a step.
+
+    >>> import optax, darkbayes as db
+    >>> data = db.toy1d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 1), db.GaussianSampledNoise(), db.GaussianPrior(1.0), num_data=20)
+    >>> method = VariationalInference(posterior, optax.adam(1e-2), steps=100, batch_size=10)
+    >>> method.draws(jax.random.key(2), method.fit(jax.random.key(1), data), 3).network[0].weight.shape
+    (3, 10, 1)
+    """
+
+    samples: int = eqx.field(converter=plain, default=1)
+    initial_std: float = eqx.field(converter=plain, default=0.01)
+    empirical: bool = True
+
+    def __check_init__(self) -> None:
+        require_count("samples", self.samples)
+        require_positive("initial_std", self.initial_std)
+        if not self.empirical and not isinstance(self.posterior.prior, GaussianPrior):
+            raise InvalidInput(
+                f"empirical=False needs a posterior with a GaussianPrior, not {type(self.posterior.prior).__name__}: "
+                "use that, or BayesByBackprop"
+            )
+
+    def start(self, key: Key, x: Array) -> MeanField:
+        return mean_field_init(self.posterior, key, x, self.initial_std)
+
+    def loss(self, key: Key, step: Array, params: MeanField, batch: Data) -> Array:
+        def of_sample(key: Key) -> Array:
+            draw = params.draw(key)
+            log_prior = self.posterior.likelihood.log_prior(draw.likelihood)
+            return -jnp.mean(self.posterior.log_likelihood(draw, batch)) - log_prior / self.posterior.num_data
+
+        losses = jax.vmap(of_sample)(jax.random.split(key, self.samples))
+        known = self.divergence(params) - entropy(params.std.likelihood)
+        return jnp.mean(losses) + known / self.posterior.num_data
+
+    def divergence(self, fitted: MeanField) -> Array:
+        """The KL divergence of the weights' q from their prior."""
+        mean, _ = ravel_pytree(fitted.mean.network)
+        std, _ = ravel_pytree(fitted.std.network)
+        weights = Normal(mean, std**2)
+        if self.empirical:
+            return kl_normal(weights, empirical_prior(weights))
+        assert isinstance(self.posterior.prior, GaussianPrior)
+        return kl_normal(weights, Normal(jnp.zeros(()), jnp.full((), 1 / self.posterior.prior.precision)))
+
+    def draws(self, key: Key, fitted: MeanField, number: int) -> Draw:
+        return fitted.draws(key, number)
+
+
+def empirical_prior(weights: Normal) -> Normal:
+    """The Gaussian of one mean and variance for all weights that is closest to theirs, KL(weights || .).
+
+    >>> prior = empirical_prior(Normal(jnp.array([-1.0, 3.0]), jnp.array([1.0, 1.0])))
+    >>> float(prior.mean), float(prior.variance)
+    (1.0, 5.0)
+    """
+    mean = jnp.mean(weights.mean)
+    return Normal(mean, jnp.mean(weights.variance + (weights.mean - mean) ** 2))
