@@ -35,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_the_paper_stands_beside_ours_and_a_single_number_becomes_a_note():
-    table = pivot(RESULTS)
+    (table,) = pivot(RESULTS)
     assert table.header == ["method", "KL(HMC || method), paper", "KL(HMC || method), ours", "KL(method || HMC)"]
     assert table.rows[0] == ["SGD (plug-in)", "0.246", "0.250 ± 0.050", "0.1000 ± 0.0000"]
     assert table.rows[1][:3] == ["student 2-4-2", "", "0.0030 ± 0.0010"]
