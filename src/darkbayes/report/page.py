@@ -187,8 +187,9 @@ WORDS = {
     "boston": Words(
         title="Boston housing: Table 5 of Bayesian Dark Knowledge",
         lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston from "
-        "thirteen features. Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars, all in the "
-        "original units of the data. The paper's splits were never published, so its numbers are comparable in kind.",
+        "thirteen features. The data are of 1970 and one feature encodes race: they are here because the paper and its "
+        "peers report on them. Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars, all in the "
+        "original units. The paper's own splits were never published, so its numbers can be compared in kind only.",
         quick="a subset of the splits ({trials}) and shorter runs",
         trial=_SPLIT,
         summary=_boston_summary,
@@ -199,9 +200,9 @@ WORDS = {
     ),
     "uci": Words(
         title="Regression on the UCI data sets, beside what others published",
-        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units, random splits "
-        "with nine tenths to learn from, scores in the original units of the data. Ours beside published numbers for "
-        "the same network and splits made the same way.",
+        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units, the standard "
+        "splits with nine tenths to learn from, scores in the original units of the data. Ours beside published "
+        "numbers of the same benchmark.",
         quick="a subset of the data sets or splits, and shorter runs",
         trial=_SPLIT,
         summary=_uci_summary,

@@ -174,11 +174,10 @@ def _by_dataset(metric: str, rows: list[dict[str, Any]]) -> Table:
     by_method = dict(_grouped(rows, lambda row: row["method"]))
 
     def cell(row: dict[str, Any]) -> str:
-        rivals = [means.get((row["dataset"], method)) for method in RIVALS]
-        if row["method"] not in RIVALS or None in rivals:
-            return measured(row)
-        ahead = row["mean"] == (max if direction == "higher" else min)(rivals)
-        return Best(measured(row)) if ahead else measured(row)
+        rivals = [means[row["dataset"], method] for method in RIVALS if (row["dataset"], method) in means]
+        ahead = (max if direction == "higher" else min)(rivals, default=None)
+        marked = row["method"] in RIVALS and len(rivals) == len(RIVALS) and row["mean"] == ahead
+        return Best(measured(row)) if marked else measured(row)
 
     label = LABELS.get(metric, metric)
     return Table(
