@@ -11,7 +11,7 @@ import pytest
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays, write_json
 from darkbayes.report import markdown, pivot, terminal, write_figure, write_report
-from darkbayes.report.figures import differences_from_pbp, predicted_against_true, reliability
+from darkbayes.report.figures import bands, differences_from_pbp, predicted_against_true, reliability
 from darkbayes.runs import provenance, row
 
 ROWS = [
@@ -205,6 +205,22 @@ def test_figures_show_the_methods_that_they_should(large):
         names = ["SGD (plug-in)", "SGLD", "student", "PBP"][: len(titles)]
         assert len(titles) == (3 if experiment == "mnist" else 4)
         assert all(name in title for name, title in zip(names, titles, strict=True))
+
+
+def test_the_six_panels_of_the_1d_figure_are_those_of_the_paper(tmp_path):
+    names = ("hmc", "sgd", "pbp", "vi", "sgld", "student 1-10-2", "student 1-32-32-2")
+    arrays = {f"{kind}.{name}": np.ones(5) for kind in ("mean", "std") for name in names}
+    points = {"grid": np.arange(5.0), "x": np.zeros((2, 1)), "y": np.ones((2, 1))}
+    write_arrays(tmp_path / "figure.safetensors", arrays | points)
+    titles = [axis.get_title() for axis in bands(tmp_path).axes]
+    assert titles == [
+        "(a) PBP",
+        "(b) HMC",
+        "(c) variational inference",
+        "(d) SGD (plug-in)",
+        "(e) SGLD",
+        "(f) student 1-10-2",
+    ]
 
 
 def test_the_bars_of_the_reliability_diagram_are_the_accuracies_of_its_bins(tmp_path):

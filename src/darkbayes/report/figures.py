@@ -128,7 +128,7 @@ def reliability(folder: Path, bins: int = 15) -> Figure:
         axes[0, 0].set_xlim(0, 1)
         axes[0, 0].set_ylabel("accuracy")
         axes[1, 0].set_ylabel("share of\nimages")
-        axes[0, 0].legend(loc="upper left", fontsize=8)
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return figure
 
 

@@ -106,14 +106,14 @@ def _toy_summary(results: Results) -> str:
 def _mnist_summary(results: Results) -> str:
     error, score, kept = (_rows(results, metric) for metric in ("error", "log_likelihood", "gain_kept"))
     networks, ratio = _rows(results, "networks")["sgld"]["mean"], _rows(results, "predict_ratio")["sgld"]["mean"]
-    said = (
-        f"The student, one network, errs on {measured(error['student'])}% of the images with a log likelihood of "
-        f"{measured(score['student'])}; SGLD, the average of {number(networks)} networks, on "
-        f"{measured(error['sgld'])}% with {measured(score['sgld'])}. "
+    student, teacher = (
+        f"{number(error[name]['mean'])}% of the images with a log likelihood of {number(score[name]['mean'])}"
+        for name in ("student", "sgld")
     )
+    text = f"The student, one network, errs on {student}; SGLD, the average of {number(networks)}, on {teacher}. "
     if score["sgld"]["mean"] > score["sgd"]["mean"]:
-        said += f"The student keeps {kept['student']['mean']:.0%} of what SGLD gains in log likelihood over SGD. "
-    return said + f"Predicting with the student takes 1/{number(ratio)} of the time."
+        text += f"The student keeps {kept['student']['mean']:.0%} of what SGLD gains in log likelihood over SGD. "
+    return text + f"Predicting with the student takes 1/{number(ratio)} of the time."
 
 
 def _boston_summary(results: Results) -> str:
