@@ -26,7 +26,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-## fill the tables of the README from results/
+## fill the tables of the README and of docs/ from results/
 readme: $(READY)
 	$(BIN)/python scripts/readme.py
 

@@ -1,37 +1,106 @@
-"""Fill the tables between `<!-- results: NAME -->` and `<!-- end -->` from results/NAME.json.
+"""Fill README.md and docs/*.md from results/*.json, between `<!-- results: ... -->` and `<!-- end -->`.
 
-python scripts/readme.py            write README.md
-python scripts/readme.py --check    exit with 1 if README.md is not what the results say
+python scripts/readme.py            write them
+python scripts/readme.py --check    exit with 1 if one of them is not what the results say
+
+    <!-- results: NAME -->              all tables of results/NAME.json
+    <!-- results: NAME METRIC ... -->   some metrics of it only
+    <!-- results: short -->             a few numbers of several files beside the paper's
+
+Where there are no such results yet, the block says so.
 """
 
 import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
-from darkbayes.report import markdown
+from darkbayes.report import markdown, markdown_table, measured, number
+from darkbayes.report.tables import LABELS, RIVALS
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"<!-- results: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- results: ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MISSING = "(not run yet)"
+
+SHORT = (
+    ("toy2d-best", "toy 2-D classification", "kl_from_hmc", "student 2-10-10-2"),
+    ("mnist-best", "MNIST", "error", "student"),
+    ("mnist-best", "MNIST", "log_likelihood", "student"),
+    ("boston-best", "Boston housing", "log_likelihood", "student 13-50-2"),
+)
+"""File, experiment, metric and student of the lines of the short table; the teacher is SGLD in all of them."""
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """A file of results, if there is one."""
+    path = ROOT / "results" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def full(name: str, metrics: list[str]) -> str:
+    """The tables of one file of results."""
+    results = read(name)
+    if results is None:
+        return MISSING
+    unknown = set(metrics) - {row["metric"] for row in results["rows"]}
+    if unknown:
+        sys.exit(f"results/{name}.json has no {', '.join(unknown)}")
+    return markdown(results, metrics)
+
+
+def short() -> str:
+    """The student beside the paper's, an experiment a line."""
+    lines = []
+    for name, experiment, metric, student in SHORT:
+        cells = ["", "", MISSING]
+        results = read(name)
+        if results is not None:
+            rows = {row["method"]: row for row in results["rows"] if row["metric"] == metric}
+            cells = [number(rows[method].get("paper")) for method in (student, "sgld")] + [measured(rows[student])]
+        label = LABELS[metric].replace("method", "student")
+        lines.append([experiment, label, *cells])
+    return markdown_table(
+        ["experiment", "measure", "the paper's student", "the paper's teacher", "our student"],
+        [*lines, ["UCI regression", "data sets with a log likelihood above PBP's", "", "", uci()]],
+    )
+
+
+def uci() -> str:
+    """On how many data sets the student is ahead of its rival."""
+    results = read("uci-best")
+    if results is None:
+        return MISSING
+    scores = {
+        (row["dataset"], row["method"]): row["mean"] for row in results["rows"] if row["metric"] == "log_likelihood"
+    }
+    datasets = {dataset for dataset, _ in scores}
+    ahead = sum(scores[dataset, RIVALS[0]] > scores[dataset, RIVALS[1]] for dataset in datasets)
+    return f"{ahead} of {len(datasets)}"
 
 
 def fill(text: str) -> str:
     """The text with every block written anew."""
 
     def block(match: re.Match[str]) -> str:
-        results = json.loads((ROOT / "results" / f"{match[1]}.json").read_text(encoding="utf-8"))
-        return f"<!-- results: {match[1]} -->\n{markdown(results)}\n<!-- end -->"
+        name, *metrics = match[1].split()
+        content = short() if name == "short" else full(name, metrics)
+        return f"<!-- results: {match[1]} -->\n{content}\n<!-- end -->"
 
     return BLOCK.sub(block, text)
 
 
 def main() -> None:
-    """Write or check the README."""
-    path = ROOT / "README.md"
-    text = path.read_text(encoding="utf-8")
-    if "--check" in sys.argv[1:]:
-        sys.exit(fill(text) != text)
-    path.write_text(fill(text), encoding="utf-8")
+    """Write or check the documents."""
+    stale = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        if fill(text) != text:
+            stale.append(path.name)
+            if "--check" not in sys.argv[1:]:
+                path.write_text(fill(text), encoding="utf-8")
+    if stale and "--check" in sys.argv[1:]:
+        sys.exit(f"not what the results say: {', '.join(stale)}")
 
 
 if __name__ == "__main__":

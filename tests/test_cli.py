@@ -21,17 +21,18 @@ TINY = {
     "hmc_warmup": 20,
     "hmc_draws": 10,
 }
-EXPERIMENTS = {"toy2d": (toy2d, "quick", ((4,),)), "toy1d": (toy1d, "literal", ((4,), (3, 3)))}
+EXPERIMENTS = {
+    "toy2d": (toy2d, "quick", {"students": ((4,),)}),
+    "toy1d": (toy1d, "literal", {"students": ((4,), (3, 3)), "pbp_passes": 2, "vi_steps": 20, "vi_draws": 10}),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tiny_presets():
     """A preset of each experiment, at a size for tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, preset, students in EXPERIMENTS.values():
-            patch.setitem(
-                module.PRESETS, preset, dataclasses.replace(module.PRESETS[preset], students=students, **TINY)
-            )
+        for module, preset, own in EXPERIMENTS.values():
+            patch.setitem(module.PRESETS, preset, dataclasses.replace(module.PRESETS[preset], **TINY, **own))
         yield
 
 
@@ -55,6 +56,7 @@ def test_an_experiment_leaves_results_in_the_one_form(finished):
     methods = {row["method"] for row in results["rows"]}
     assert {"sgd", "sgld", "hmc"} < methods
     assert any(method.startswith("student ") for method in methods)
+    assert {"pbp", "vi"} <= methods or experiment != "toy1d"
     for row in results["rows"]:
         assert row["trials"] == 2
         assert row["mean"] == pytest.approx(sum(row["values"]) / 2)

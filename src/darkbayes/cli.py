@@ -23,7 +23,7 @@ examples:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper against HMC; writes results.json and report.html."""
+    """Run an experiment of the paper; writes results.json and report.html."""
 
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
     """which experiment"""

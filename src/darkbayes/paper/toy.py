@@ -1,5 +1,5 @@
-"""What the two toy experiments share: truth by HMC, the plug-in network, the teacher and its students, each
-measured by its KL from the truth on a grid of inputs."""
+"""What the two toy experiments share: truth by HMC, the plug-in network, the teacher and its students, and comparators
+of the experiment's own, each measured by its KL from the truth on a grid of inputs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,6 +31,8 @@ TEACHER = "teacher."
 
 Methods = dict[str, dict[str, np.ndarray]]
 """What each method predicts on the grid, as named arrays."""
+Comparators = dict[str, Callable[[Key, Data], Predictive]]
+"""Methods that one experiment adds: each is fitted and predicts on the grid."""
 
 
 class Problem(NamedTuple):
@@ -77,9 +79,9 @@ class Preset:
 class Experiment:
     """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
-    def __init__(self, run: Run, problem: Problem, preset: Preset):
+    def __init__(self, run: Run, problem: Problem, preset: Preset, comparators: Comparators):
         """Build the samplers and the students."""
-        self.run, self.problem, self.preset = run, problem, preset
+        self.run, self.problem, self.preset, self.comparators = run, problem, preset, comparators
         self.sampler = sgld(preset.step_size)
         # The teacher's own drift, without its noise.
         self.plug_in = optax.with_extra_args_support(optax.sgd(preset.step_size / 2))
@@ -91,11 +93,13 @@ class Experiment:
 
     def trial(self, folder: str, data: Data, key: Key) -> Methods:
         """The predictions of every method on the grid, by method; what was computed before is not computed again."""
-        hmc_key, sgd_key, distil_key = jax.random.split(key, 3)
+        hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(self.comparators))
         methods = {
             "hmc": self.run.once(f"{folder}/hmc", lambda: self.hmc(f"{folder}/hmc", data, hmc_key)),
             "sgd": self.run.once(f"{folder}/sgd", lambda: self.sgd(data, sgd_key)),
         }
+        for name, own_key in zip(self.comparators, keys, strict=True):
+            methods[name] = self.run.once(f"{folder}/{name}", partial(self.compared, name, data, own_key))
         students = {}
         for label, student in self.students.items():
             name = f"{folder}/student-{label}"
@@ -121,6 +125,10 @@ class Experiment:
         draws = sample(chain, key, num_chains=1, num_draws=1)
         weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
         return as_arrays(predict_plugin(posterior, weights, self.problem.grid))
+
+    def compared(self, name: str, data: Data, key: Key) -> dict[str, Any]:
+        """A comparator."""
+        return as_arrays(self.comparators[name](key, data))
 
     def distilled(self, name: str, student: Student, data: Data, key: Key) -> dict[str, Any]:
         """A student, and the teacher that it learned from."""
@@ -162,9 +170,10 @@ def run_trials(
     seed: int,
     draw: Callable[[Key], Data],
     figure: Callable[[Data, Methods], dict[str, Any]],
+    comparators: Comparators | None = None,
 ) -> list[Methods]:
     """The predictions of every trial, each on data of its own; the first leaves the arrays of the figure."""
-    experiment = Experiment(run, problem, preset)
+    experiment = Experiment(run, problem, preset, comparators or {})
     done = []
     for trial in range(trials):
         data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))

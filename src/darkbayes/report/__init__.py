@@ -1,6 +1,16 @@
 """Tables, figures and pages, made from results files only."""
 
 from darkbayes.report.page import write_figure, write_report
-from darkbayes.report.tables import markdown, pivot, terminal
+from darkbayes.report.tables import made_by, markdown, markdown_table, measured, number, pivot, terminal
 
-__all__ = ["markdown", "pivot", "terminal", "write_figure", "write_report"]
+__all__ = [
+    "made_by",
+    "markdown",
+    "markdown_table",
+    "measured",
+    "number",
+    "pivot",
+    "terminal",
+    "write_figure",
+    "write_report",
+]

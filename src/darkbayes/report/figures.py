@@ -1,5 +1,7 @@
-"""Pictures of predictive distributions, in colours that do not rest on telling red from green."""
+"""Pictures of predictions, each drawn from the files of a run's folder, in colours that do not rest on telling red from
+green."""
 
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -10,22 +12,29 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from darkbayes.report.tables import METHODS
+from darkbayes.files import read_arrays, read_json
+from darkbayes.report.tables import method_name
 
-ORDER = ("sgd", "hmc", "sgld")
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "figure.constrained_layout.use": True}
 
 
-def _methods(arrays: dict[str, np.ndarray], prefix: str) -> list[str]:
-    """The methods in the paper's order: plug-in, HMC, SGLD, then the students."""
+def _arrays(folder: Path) -> dict[str, np.ndarray]:
+    return read_arrays(folder / "figure.safetensors")
+
+
+def _methods(arrays: dict[str, np.ndarray], prefix: str, order: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The methods of `order` that there are, and the students, the smallest first."""
     found = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
-    return sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), len(name), name))
+    students = [name for name in found if name.startswith("student") and "input noise" not in name]
+    return [name for name in order if name in found], sorted(students, key=lambda name: (len(name), name))
 
 
-def class_maps(arrays: dict[str, np.ndarray]) -> Figure:
+def class_maps(folder: Path) -> Figure:
     """The probability of class 1 over the plane for each method, with the training points (the paper's Figure 1)."""
-    methods = _methods(arrays, "probs.")
+    arrays = _arrays(folder)
+    others, students = _methods(arrays, "probs.", ("sgd", "hmc", "sgld"))
+    methods = others + students
     side = round(len(arrays[f"probs.{methods[0]}"]) ** 0.5)
     line = np.linspace(-10.0, 10.0, side)
     with plt.rc_context(STYLE):
@@ -39,7 +48,7 @@ def class_maps(arrays: dict[str, np.ndarray]) -> Figure:
             for label, marker in ((0, "o"), (1, "^")):
                 points = arrays["x"][arrays["y"] == label]
                 axis.scatter(*points.T, s=18, marker=marker, c="white", edgecolors="black", label=f"class {label}")
-            axis.set_title(f"({letter}) {METHODS.get(method, method)}")
+            axis.set_title(f"({letter}) {method_name(method)}")
             axis.set_aspect("equal")
         for axis in axes[-1]:
             axis.set_xlabel("$x_1$")
@@ -50,9 +59,14 @@ def class_maps(arrays: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-def bands(arrays: dict[str, np.ndarray]) -> Figure:
-    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2)."""
-    methods = _methods(arrays, "mean.")
+def bands(folder: Path) -> Figure:
+    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2).
+
+    Of the students only the smallest, which has the teacher's architecture as in the paper.
+    """
+    arrays = _arrays(folder)
+    others, students = _methods(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
+    methods = others + students[:1]
     grid = arrays["grid"]
     truth = [arrays["mean.hmc"] + side * 3 * arrays["std.hmc"] for side in (-1, 1)]
     with plt.rc_context(STYLE):
@@ -66,7 +80,7 @@ def bands(arrays: dict[str, np.ndarray]) -> Figure:
                 for number, edge in enumerate(truth):
                     axis.plot(grid, edge, color=ORANGE, lw=1, ls="--", label="HMC ±3 std. dev." if not number else None)
             axis.scatter(arrays["x"], arrays["y"], s=12, color="black", zorder=3, label="training data")
-            axis.set_title(f"({letter}) {METHODS.get(method, method)}")
+            axis.set_title(f"({letter}) {method_name(method)}")
         for axis in axes.flat[len(methods) :]:
             axis.set_axis_off()
         for axis in axes[-1]:
@@ -80,21 +94,138 @@ def bands(arrays: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
+def reliability(folder: Path, bins: int = 15) -> Figure:
+    """How often a method is right where it is so sure: SGD, SGLD and the student, in the bins of the calibration error.
+
+    A method is calibrated where its bars touch the diagonal. Whiskers are 95% intervals (Wilson), below are the shares
+    of the images.
+    """
+    arrays = _arrays(folder)
+    others, students = _methods(arrays, "probs.", ("sgd", "sgld"))
+    methods = others + students[:1]
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    middles = (edges[:-1] + edges[1:]) / 2
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            2, len(methods), figsize=(8.4, 4.0), sharex=True, sharey="row", height_ratios=(3, 1), squeeze=False
+        )
+        for letter, method, (upper, lower) in zip("abc", methods, axes.T, strict=False):
+            probs = arrays[f"probs.{method}"]
+            confidence, right = probs.max(axis=1), probs.argmax(axis=1) == arrays["y"]
+            bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+            count = np.bincount(bin_of, minlength=bins)
+            seen = count > 0
+            accuracy = np.bincount(bin_of, right, minlength=bins)[seen] / count[seen]
+            low, high = _wilson(accuracy, count[seen])
+            upper.bar(middles[seen], accuracy, 1 / bins, color=BLUE, alpha=0.35, edgecolor=BLUE, label="accuracy")
+            whiskers = [accuracy - low, high - accuracy]
+            upper.errorbar(middles[seen], accuracy, whiskers, fmt="none", ecolor=BLUE, capsize=2)
+            upper.plot([0, 1], [0, 1], "--", color=ORANGE, label="calibrated")
+            upper.set_title(f"({letter}) {method_name(method)}")
+            lower.bar(middles, count / len(probs), 1 / bins, color=GREY)
+            lower.set_yscale("log")
+            lower.set_xlabel("confidence in the predicted class")
+        axes[0, 0].set_xlim(0, 1)
+        axes[0, 0].set_ylabel("accuracy")
+        axes[1, 0].set_ylabel("share of\nimages")
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+    """A 95% interval for a probability of which `share` was seen in `count` cases; honest for few cases as well."""
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
+    # Rounding must not put an end on the wrong side of the share itself.
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)
+
+
+def predicted_against_true(folder: Path) -> Figure:
+    """Predicted mean and two standard deviations against the true value: SGD, SGLD, the student and PBP."""
+    arrays = _arrays(folder)
+    others, students = _methods(arrays, "mean.", ("sgd", "sgld", "pbp"))
+    methods = others[:2] + students[:1] + others[2:]
+    y = arrays["y"].ravel()
+    line = np.array([y.min() - 2, y.max() + 2])
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(2, 2, figsize=(8.4, 6.4), sharex=True, sharey=True)
+        for letter, method, axis in zip("abcd", methods, axes.flat, strict=False):
+            mean, spread = arrays[f"mean.{method}"].ravel(), 2 * arrays[f"std.{method}"].ravel()
+            inside = np.abs(y - mean) <= spread
+            for chosen, colour, marker, label in (
+                (inside, BLUE, "o", "true value within 2 std. dev."),
+                (~inside, ORANGE, "s", "true value beyond"),
+            ):
+                axis.errorbar(
+                    y[chosen], mean[chosen], spread[chosen], fmt=marker, ms=3, lw=0.8, color=colour, label=label
+                )
+            axis.plot(line, line, "--", color=GREY, lw=1)
+            axis.set_title(f"({letter}) {method_name(method)}: {inside.mean():.0%} within")
+        for axis in axes[-1]:
+            axis.set_xlabel("true median value of homes (1,000 dollars)")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("predicted (1,000 dollars)")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    return figure
+
+
+def differences_from_pbp(folder: Path) -> Figure:
+    """Log likelihood on each data set, less that of PBP as it was published; whiskers are standard errors."""
+    rows = [row for row in read_json(folder / "results.json")["rows"] if row["metric"] == "log_likelihood"]
+    scores = {(row["dataset"], row["method"]): row for row in rows}
+    datasets, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("dataset", "method"))
+    methods = [name for name in ("student", "sgld") if name in methods] + [
+        name for name in methods if name not in ("student", "sgld", "pbp, published", "best, published")
+    ]
+    styles = zip((BLUE, ORANGE, GREY, GREEN, PURPLE), "osv^D", strict=True)
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(8.4, 1.2 + 0.6 * len(datasets)))
+        places = np.arange(len(datasets))
+        for place, dataset in zip(places, datasets, strict=True):
+            error = scores[dataset, "pbp, published"]["se"] or 0.0
+            axis.fill_betweenx([place - 0.4, place + 0.4], -error, error, color=GREY, alpha=0.25, lw=0)
+        for number, (method, (colour, marker)) in enumerate(zip(methods, styles, strict=False)):
+            known = [(place, scores[name, method]) for place, name in enumerate(datasets) if (name, method) in scores]
+            base = [scores[row["dataset"], "pbp, published"]["mean"] for _, row in known]
+            axis.errorbar(
+                [row["mean"] - zero for (_, row), zero in zip(known, base, strict=True)],
+                [place + 0.15 * (number - (len(methods) - 1) / 2) for place, _ in known],
+                xerr=[row["se"] or 0.0 for _, row in known],
+                fmt=marker,
+                ms=5,
+                capsize=2,
+                color=colour,
+                mfc="white" if "published" in method else colour,
+                label=method_name(method),
+            )
+        axis.axvline(0.0, color=GREY, lw=1, ls="--")
+        axis.set_yticks(places, datasets)
+        axis.invert_yaxis()
+        axis.set_xlabel("log likelihood per test example above PBP's (nats); further right is better")
+        figure.legend(loc="outside upper center", ncols=len(methods), fontsize=8)
+    return figure
+
+
 def learning_curves(curves: dict[str, list[dict[str, float]]]) -> Figure:
     """How close each student was to its teacher as it learned."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(8.4, 2.8))
-        colours = (BLUE, ORANGE, "#009E73", "#CC79A7", GREY)
+        colours = (BLUE, ORANGE, GREEN, PURPLE, GREY)
         for (name, lines), colour, dashes in zip(curves.items(), colours, ("-", "--", "-.", ":", "-"), strict=False):
-            known = [line for line in lines if line["kl"] is not None]
-            axis.semilogy(
-                [line["step"] for line in known], [line["kl"] for line in known], dashes, color=colour, label=name
-            )
+            steps, divergences = ([line[key] for line in lines] for key in ("step", "kl"))
+            axis.semilogy(steps, divergences, dashes, color=colour, label=name)
         axis.set_xlabel("steps of each chain")
         axis.set_ylabel("KL(teacher so far || student)")
         axis.legend()
     return figure
 
 
-FIGURES = {"toy2d": class_maps, "toy1d": bands}
-"""The figure of each experiment, drawn from the arrays in its run's folder."""
+FIGURES = {
+    "toy2d": class_maps,
+    "toy1d": bands,
+    "mnist": reliability,
+    "boston": predicted_against_true,
+    "uci": differences_from_pbp,
+}
+"""The figure of each experiment, drawn from its run's folder."""

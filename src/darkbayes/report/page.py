@@ -3,33 +3,32 @@
 import base64
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
-from darkbayes.files import read_arrays, read_json, write_text
-from darkbayes.report.tables import METHODS, measured, pivot, repeated
+from darkbayes.files import read_json, write_text
+from darkbayes.report.tables import RIVALS, measured, method_name, number, pivot, repeated
 
-TITLES = {
-    "toy2d": "Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
-    "toy1d": "Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
-}
-_TRUTH = (
-    "HMC on the full posterior is the truth; SGLD approximates it with many networks, and each student is one network "
-    "that was distilled from SGLD while it ran. The closer to zero a method's KL divergence from HMC, averaged over "
-)
-LEADS = {
-    "toy2d": "A 2-10-2 network is fitted to twenty points of two classes. "
-    f"{_TRUTH}a grid on [-10, 10] x [-10, 10], the better.",
-    "toy1d": "A network with ten hidden units is fitted to twenty noisy points of a cubic. "
-    f"{_TRUTH}[-6, 6], the better.",
-}
-CAPTIONS = {
-    "toy2d": "The colour is the predicted probability of class 1 for the first draw of the data. Away from the points "
-    "a Bayesian prediction fades towards one half; the plug-in network stays certain.",
-    "toy1d": "Mean and three standard deviations for the first draw of the data; dashed, those of HMC.",
-}
-CURVES = "KL divergence of each student from the teacher's average so far, on the grid, for the first draw of the data."
+Results = dict[str, Any]
+
+
+class Words(NamedTuple):
+    """What the page of an experiment says; ``{...}`` is filled from the run's settings."""
+
+    title: str
+    lead: str
+    quick: str
+    """How the preset `quick` is smaller than the experiment itself."""
+    trial: str
+    """What a trial is."""
+    summary: Callable[[Results], str]
+    """What the numbers say, in a sentence or two."""
+    figure: str
+    caption: str
+    curves: str = "the grid, for the first draw of the data"
+    """Where students were compared with their teacher as they learned."""
 
 
 def write_report(folder: Path) -> Path:
@@ -37,17 +36,20 @@ def write_report(folder: Path) -> Path:
     import jinja2
 
     results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
-    experiment = results["experiment"]
+    words = WORDS[results["experiment"]]
     template = jinja2.Environment(autoescape=True).from_string(
         (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     )
+    footnote = f"{repeated(results).capitalize()}; a trial is {words.trial}."
+    marked = [cell for table in pivot(results) for row in table.rows for cell in row if hasattr(cell, "best")]
     page = template.render(
-        title=TITLES[experiment],
-        lead=LEADS[experiment],
-        summary=_summary(results),
-        table=pivot(results),
-        repeated=repeated(results),
-        figures=_figures(folder, experiment, read_arrays(folder / "figure.safetensors")),
+        title=words.title + (", quick preset (a subset)" if results["preset"] == "quick" else ""),
+        lead=_filled(words.lead, config),
+        caution=_caution(words, results, config),
+        summary=words.summary(results),
+        tables=pivot(results),
+        footnote=footnote + (" Bold: the better of the student and PBP." if marked else ""),
+        figures=_figures(folder, results["experiment"]),
         provenance=results["provenance"],
         config=config,
     )
@@ -64,42 +66,177 @@ def write_figure(folder: Path, path: Path) -> None:
         raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
     experiment = read_json(folder / "results.json")["experiment"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES[experiment](read_arrays(folder / "figure.safetensors")).savefig(path, dpi=150)
+    FIGURES[experiment](folder).savefig(path, dpi=150)
 
 
-def _summary(results: dict[str, Any]) -> str:
-    """What the numbers say, in a sentence."""
-    rows = {row["method"]: row for row in results["rows"] if row["metric"] == "kl_from_hmc"}
-    best = min((row for row in rows.values() if row["method"].startswith("student")), key=lambda row: row["mean"])
-    plug_in = rows["sgd"]
+def _filled(text: str, config: dict[str, Any]) -> str:
+    """The text with the run's settings in it."""
+    layers = [784, *config.get("hidden", ()), 10]
+    return text.format(**{"train": 0, "trials": 0} | config | {"network": "-".join(map(str, layers))})
+
+
+def _caution(words: Words, results: Results, config: dict[str, Any]) -> str:
+    """What a reader must know before comparing the numbers with others."""
+    cautions = []
+    if results["preset"] == "quick":
+        smaller = _filled(words.quick, config)
+        cautions.append(f"This is the quick preset, a small version of the experiment: {smaller}.")
+    if config.get("on") == "validation":
+        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
+    return " ".join(cautions)
+
+
+def _rows(results: Results, metric: str) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in results["rows"] if row["metric"] == metric}
+
+
+def _students(rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for method, row in rows.items() if method.startswith("student")]
+
+
+def _toy_summary(results: Results) -> str:
+    rows = _rows(results, "kl_from_hmc")
+    best, plug_in = min(_students(rows), key=lambda row: row["mean"]), rows["sgd"]
     return (
-        f"One network, the {METHODS.get(best['method'], best['method'])}, is {measured(best)} nats from HMC; "
+        f"One network, the {method_name(best['method'])}, is {measured(best)} nats from HMC; "
         f"the plug-in network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far."
     )
 
 
-def _figures(folder: Path, experiment: str, arrays: dict[str, Any]) -> list[dict[str, str]]:
+def _mnist_summary(results: Results) -> str:
+    error, score, kept = (_rows(results, metric) for metric in ("error", "log_likelihood", "gain_kept"))
+    networks, ratio = _rows(results, "networks")["sgld"]["mean"], _rows(results, "predict_ratio")["sgld"]["mean"]
+    student, teacher = (
+        f"{number(error[name]['mean'])}% of the images with a log likelihood of {number(score[name]['mean'])}"
+        for name in ("student", "sgld")
+    )
+    text = f"The student, one network, errs on {student}; SGLD, the average of {number(networks)}, on {teacher}. "
+    if score["sgld"]["mean"] > score["sgd"]["mean"]:
+        text += f"The student keeps {kept['student']['mean']:.0%} of what SGLD gains in log likelihood over SGD. "
+    return text + f"Predicting with the student takes 1/{number(ratio)} of the time."
+
+
+def _boston_summary(results: Results) -> str:
+    rows = _rows(results, "log_likelihood")
+    student = _students(rows)[0]
+    others = [f"{method_name(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
+    return (
+        f"The {method_name(student['method'])}, one network, has a log likelihood of {measured(student)} per example; "
+        + ", ".join(others)
+        + "."
+    )
+
+
+def _uci_summary(results: Results) -> str:
+    ours, theirs = (
+        {row["dataset"]: row["mean"] for row in results["rows"] if (row["method"], row["metric"]) == chosen}
+        for chosen in ((RIVALS[0], "log_likelihood"), (RIVALS[1], "log_likelihood"))
+    )
+    above = [name for name in ours if ours[name] > theirs[name]]
+    return (
+        f"The student, one network, has a higher log likelihood than PBP as published on {len(above)} of {len(ours)} "
+        "data sets" + (f" ({', '.join(above)})." if above else ".")
+    )
+
+
+_TRUTH = (
+    "HMC on the full posterior is the truth; SGLD approximates it with many networks, and each student is one network "
+    "that was distilled from SGLD while it ran. The closer to zero a method's KL divergence from HMC, averaged over "
+)
+_TOY_QUICK = "one draw of the data, shorter chains and fewer draws by HMC"
+_SPLIT = "a split of the data into a part to learn from and a part to score on"
+
+WORDS = {
+    "toy2d": Words(
+        title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
+        lead="A 2-10-2 network is fitted to twenty points of two classes. "
+        f"{_TRUTH}a grid on [-10, 10] x [-10, 10], the better.",
+        quick=_TOY_QUICK,
+        trial="a draw of the data",
+        summary=_toy_summary,
+        figure="Predictive distributions",
+        caption="The colour is the predicted probability of class 1 for the first draw of the data. Away from the "
+        "points a Bayesian prediction fades towards one half; the plug-in network stays certain.",
+    ),
+    "toy1d": Words(
+        title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
+        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic. "
+        f"{_TRUTH}[-6, 6], the better. PBP and variational inference approximate the posterior by a Gaussian for each "
+        "weight.",
+        quick=_TOY_QUICK,
+        trial="a draw of the data",
+        summary=_toy_summary,
+        figure="Predictive distributions",
+        caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
+        "students the one with the teacher's ten hidden units is shown, as in the paper.",
+    ),
+    "mnist": Words(
+        title="MNIST: Tables 3 and 4 of Bayesian Dark Knowledge",
+        lead="A {network} network learns handwritten digits from {train:,} images. SGLD averages the predictions of "
+        "many networks drawn from the posterior; the student is one network of the same size, distilled from them. "
+        "Errors are in per cent of the images, log likelihoods in nats per image.",
+        quick="the first {train:,} training images only, a smaller network ({network}) and shorter runs",
+        trial="a run from random starts of its own, on the same images",
+        summary=_mnist_summary,
+        figure="Is a method as often right as it is sure?",
+        caption="Images are sorted into 15 bins by the probability that the method gives to its own answer. Bars show "
+        "how often the answer is right, with 95% intervals; a calibrated method's bars reach the dashed line. Below, "
+        "the share of images in each bin, on a logarithmic scale. First trial.",
+        curves="the images that are scored, mean over the trials",
+    ),
+    "boston": Words(
+        title="Boston housing: Table 5 of Bayesian Dark Knowledge",
+        lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston from "
+        "thirteen features. The data are of 1970 and one feature encodes race: they are here because the paper and its "
+        "peers report on them. Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars, all in the "
+        "original units. The paper's own splits were never published, so its numbers can be compared in kind only.",
+        quick="a subset of the splits ({trials}) and shorter runs",
+        trial=_SPLIT,
+        summary=_boston_summary,
+        figure="Predictions on the first split",
+        caption="Predicted mean and two standard deviations for every home in the test part of the first split. About "
+        "95% of them should cross the dashed line, on which the prediction is the true value.",
+        curves="the part that is scored, mean over the splits",
+    ),
+    "uci": Words(
+        title="Regression on the UCI data sets, beside what others published",
+        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units, the standard "
+        "splits with nine tenths to learn from, scores in the original units of the data. Ours beside published "
+        "numbers of the same benchmark.",
+        quick="a subset of the data sets or splits, and shorter runs",
+        trial=_SPLIT,
+        summary=_uci_summary,
+        figure="How far from PBP",
+        caption="Log likelihood per test example, less that of PBP as published. Whiskers are one standard error of "
+        "the method itself, the grey band one of PBP. Filled: ours; open: published.",
+        curves="the part that is scored, mean over the splits",
+    ),
+}
+
+
+def _figures(folder: Path, experiment: str) -> list[dict[str, str]]:
     from darkbayes.report import figures
 
-    shown = [
-        {
-            "title": "Predictive distributions",
-            "caption": CAPTIONS[experiment],
-            "png": _png(figures.FIGURES[experiment](arrays)),
-        }
-    ]
+    words = WORDS[experiment]
+    shown = [{"title": words.figure, "caption": words.caption, "png": _png(figures.FIGURES[experiment](folder))}]
     curves = _curves(folder)
     if curves:
+        caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
         png = _png(figures.learning_curves(curves))
-        shown.append({"title": "How the students learned", "caption": CURVES, "png": png})
+        shown.append({"title": "How the students learned", "caption": caption, "png": png})
     return shown
 
 
 def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
-    return {
-        path.parent.name.replace("student-", "student "): [json.loads(line) for line in path.read_text().splitlines()]
-        for path in sorted(folder.glob("trial-0/student-*/metrics.jsonl"), key=lambda path: (len(str(path)), path))
-    }
+    """What each student's distillation wrote as it went, for the first trial where each has a folder of its own."""
+    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
+    curves = {}
+    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
+        name = path.parent.name.replace("-input-noise", " input noise").replace("student-", "student ")
+        name = name.replace("input noise-", "input noise ")
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        curves[method_name(name)] = [line for line in lines if line["kl"] is not None]
+    return {name: lines for name, lines in curves.items() if lines}
 
 
 def _png(figure: Any) -> str:
