@@ -56,7 +56,7 @@ from darkbayes.student import (
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 
@@ -102,6 +102,7 @@ __all__ = [
     "distillation",
     "distortion",
     "elastic",
+    "fisher_sgld",
     "from_equinox",
     "from_linen",
     "from_nnx",

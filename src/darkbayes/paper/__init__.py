@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import mnist, toy1d, toy2d
+from darkbayes.paper import boston, mnist, toy1d, toy2d, uci
 from darkbayes.runs import Run
 
-EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist}
+EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist, "boston": boston, "uci": uci}
 
 
 def reproduce(

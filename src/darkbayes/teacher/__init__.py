@@ -3,6 +3,7 @@
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
 from darkbayes.teacher.diagnostics import split_rhat
+from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.hmc import NUTSChain, nuts_chain
 from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
@@ -20,6 +21,7 @@ __all__ = [
     "average_init",
     "burn",
     "each",
+    "fisher_sgld",
     "in_chunks",
     "minibatch_chain",
     "nuts_chain",

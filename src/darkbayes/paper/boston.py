@@ -1,0 +1,121 @@
+"""Boston housing: Table 5 of the paper, with one hidden layer of 50 units.
+
+    darkbayes reproduce boston --preset best                     on two cores, 20 splits side by side
+    darkbayes reproduce boston --preset best --splits paper      on random splits of the paper's sizes
+    darkbayes reproduce boston --preset literal
+    darkbayes reproduce boston --preset quick                    two splits, in a minute
+
+Log likelihood in the original unit, 1,000 dollars. The paper: SGD -2.7639, SGLD -2.306, student -2.350, and from
+Hernandez-Lobato and Adams (2015) PBP -2.574, VI -2.903. Ours: results/boston-best.json, results/boston-literal.json and
+results/boston-best-paper-splits.json.
+
+`literal` has the paper's settings: batches of one, half a million steps whose size is halved every 80,000, the printed
+noise precision of 1.25 on standardised targets. That noise level cannot be what the paper evaluated: it alone keeps the
+log likelihood below -3. `best` infers the noise level with the weights, or lets the noise depend on the input, and
+samples with preconditioned SGLD. Settings were chosen with ``--on validation``.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from darkbayes.baselines import SGD
+from darkbayes.data import load
+from darkbayes.files import write_arrays
+from darkbayes.paper.regression import METRICS, Comparators, Experiment, Preset, split_table
+from darkbayes.runs import Run, row
+from darkbayes.student import Settings
+
+BEST = Preset(
+    trials=20,
+    noise=("sampled", "input"),
+    students=((50,),),
+    sampler="fisher",
+    step_size=0.03,
+    batch_size=64,
+    steps=40_000,
+    burn_in=15_000,
+    thin=50,
+    optimiser="adam",
+    learning_rate=5e-3,
+    jitter=0.1,
+    settings=Settings(num_chains=4, query_batch=64, update_every=2, reservoir=100, reservoir_picks=2),
+    comparators=Comparators(),
+)
+
+LITERAL_SGD_STEPS, LITERAL_SGD_STEP_SIZE = 170_000, 1e-6
+
+PRESETS = {
+    "best": BEST,
+    "literal": replace(
+        BEST,
+        noise=("known",),
+        noise_precision=1.25,
+        prior_precision=2.5,
+        sampler="stepped",
+        step_size=1e-5,
+        batch_size=1,
+        steps=500_000,
+        burn_in=10_000,
+        thin=10,
+        optimiser="stepped",
+        learning_rate=1e-2,
+        jitter=0.05,
+        student_prior=1e-3,
+        settings=Settings(query_batch=1, reservoir=1000),
+        comparators=None,
+    ),
+    "quick": replace(
+        BEST,
+        trials=2,
+        steps=12_000,
+        burn_in=4_000,
+        comparators=Comparators(vi_steps=4_000, hmc_warmup=50, hmc_draws=50, hmc_chains=1, hmc_depth=7),
+    ),
+}
+
+PAPER = {
+    "log_likelihood": {"sgd": -2.7639, "sgld": -2.306, "student 13-50-2": -2.350, "pbp": -2.574, "vi": -2.903},
+    "rmse": {"sgd": 2.319, "sgld": 2.264, "student 13-50-2": 2.513, "pbp": 2.994},
+}
+"""RMSE from a table that is commented out in the paper's source."""
+
+
+def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
+    """Run every method on all splits; returns the rows of results and leaves the figure's arrays in the folder."""
+    splits = split_table(load("boston"), preset, trials, seed)
+    experiment = Experiment(run, "", preset, splits, jax.random.key(seed))
+    methods: dict[str, dict[str, np.ndarray]] = {}
+    for noise in preset.noise:
+        methods |= experiment.distilled(noise)
+    if preset.comparators is not None:
+        methods |= experiment.comparators(preset.comparators)
+    else:
+        # The mean-loss rate of the teacher's own drift at full-data scale; the paper's SGD has a prior of its own.
+        posterior = replace(preset, prior_precision=1.0)
+        posterior = Experiment(run, "", posterior, splits, experiment.key).posterior("known")
+        rate = LITERAL_SGD_STEP_SIZE / 2 * posterior.num_data
+        methods["sgd"] = experiment.fitted(
+            "sgd", SGD(posterior, optax.sgd(rate), LITERAL_SGD_STEPS, preset.batch_size), 1
+        )
+    methods = {name: methods[name] for name in sorted(methods, key=_order)}
+    first = splits[0]
+    figure = {"y": np.asarray(first.test.y)[:, 0] * first.scale + first.center}
+    for name, arrays in methods.items():
+        figure |= {f"{part}.{name}": arrays[part] for part in ("mean", "std")}
+    write_arrays(run.path / "figure.safetensors", figure)
+    return [
+        row(name, metric, list(arrays[metric]), PAPER.get(metric, {}).get(name))
+        for metric in METRICS
+        for name, arrays in methods.items()
+    ]
+
+
+def _order(method: str) -> tuple[int, str]:
+    """Plug-in first, then teachers and students, then the others."""
+    kinds = ("sgd", "sgld", "student 1", "sgld input", "student input", "pbp", "vi", "dropout", "ensemble", "hmc")
+    fitting = [place for place, kind in enumerate(kinds) if method.startswith(kind)]
+    return fitting[-1], method

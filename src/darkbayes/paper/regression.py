@@ -1,0 +1,295 @@
+"""What the regression experiments share: tables, their splits, and every method on all splits side by side.
+
+Inputs and targets are standardised on the training part of each split; scores are in the target's own unit.
+"""
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
+from darkbayes.data import Table, as_data, random_splits, standard_splits
+from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
+from darkbayes.predict import RegressionPredictive, metrics, predict_draws, predict_student
+from darkbayes.runs import Run
+from darkbayes.student import GaussianStudent, Settings, Student, distillation, jitter, side_by_side
+from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
+from darkbayes.types import Data, Key, Network
+
+PAPER_TEST_ROWS = 50
+METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
+DRAWS = 200
+"""Draws from dropout and variational inference to predict with."""
+
+Noise = Literal["known", "sampled", "input"]
+"""What the teacher takes the noise of the target to be: known, one unknown level, or a function of the input."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparators:
+    """Settings of the methods that distillation is compared with; Adam's rate is per mean loss and falls to zero."""
+
+    batch_size: int = 100
+    learning_rate: float = 1e-2
+    sgd_steps: int = 1_000
+    dropout_steps: int = 5_000
+    dropout_rate: float = 0.2
+    vi_steps: int = 20_000
+    ensemble_steps: int = 400
+    ensemble_size: int = 5
+    pbp_passes: int = 40
+    hmc_chains: int = 2
+    hmc_warmup: int = 300
+    hmc_draws: int = 200
+    hmc_depth: int = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """All the settings of a regression experiment."""
+
+    trials: int
+    noise: tuple[Noise, ...]
+    students: tuple[tuple[int, ...], ...]
+    """The hidden layers of each student, which learns from a teacher of its own for each kind of noise."""
+    sampler: Literal["fisher", "stepped"]
+    """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
+    step_size: float
+    batch_size: int
+    steps: int
+    burn_in: int
+    thin: int
+    optimiser: Literal["adam", "stepped"]
+    """The student's: Adam, whose rate falls to zero along a cosine, or the paper's SGD, whose rate is multiplied by 0.8
+    every 5,000 steps."""
+    learning_rate: float
+    jitter: float
+    settings: Settings
+    prior_precision: float = 1.0
+    noise_precision: float | None = None
+    """Where the noise is known."""
+    noise_prior: tuple[float, float] = (1.0, 0.1)
+    """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
+    student_prior: float = 0.0
+    hidden: tuple[int, ...] = (50,)
+    comparators: Comparators | None = None
+    on: Literal["test", "validation"] = "test"
+    splits: Literal["standard", "paper"] = "standard"
+
+    def likelihood(self, noise: Noise) -> Gaussian | GaussianSampledNoise | GaussianInputNoise:
+        if noise == "known":
+            assert self.noise_precision is not None
+            return Gaussian(self.noise_precision)
+        if noise == "sampled":
+            return GaussianSampledNoise(shape=self.noise_prior[0], rate=self.noise_prior[1])
+        return GaussianInputNoise()
+
+    def student(self, hidden: tuple[int, ...]) -> Student:
+        updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
+        if self.optimiser == "adam":
+            optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
+        else:
+            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=5_000))
+        family = GaussianStudent()
+        return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
+
+
+class Split(NamedTuple):
+    """One split of a table, standardised."""
+
+    train: Data
+    test: Data
+    center: float
+    scale: float
+    """What was subtracted from the target, and what it was divided by."""
+
+
+def split_table(table: Table, preset: Preset, trials: int, seed: int) -> list[Split]:
+    """The splits to run on; for validation, each training part is split once more and its test part never seen."""
+    rows = len(table.y)
+    if preset.splits == "standard":
+        splits = standard_splits(rows, trials)
+    else:
+        splits = random_splits(rows, PAPER_TEST_ROWS, trials, seed)
+    if preset.on == "validation":
+        inner = random_splits(len(splits[0][0]), len(splits[0][1]), trials, seed)
+        splits = [(train[new], train[held]) for (train, _), (new, held) in zip(splits, inner, strict=True)]
+    return [_standardised(table, train, test) for train, test in splits]
+
+
+def _standardised(table: Table, train: np.ndarray, test: np.ndarray) -> Split:
+    x, y = table.x, table.y[:, None]
+    spread = x[train].std(axis=0)
+    x = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    center, scale = y[train].mean(), y[train].std()
+    y = (y - center) / scale
+    return Split(as_data(x[train], y[train]), as_data(x[test], y[test]), float(center), float(scale))
+
+
+class Experiment:
+    """Every method on all splits of one table, in one folder of a run."""
+
+    def __init__(self, run: Run, folder: str, preset: Preset, splits: list[Split], key: Key):
+        """Put together what the methods share."""
+        self.run, self.folder, self.preset, self.splits, self.key = run, folder, preset, splits, key
+        self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
+
+    def posterior(self, noise: Noise, network: Network | None = None) -> Posterior:
+        """What is believed of the network's weights, given targets with that kind of noise."""
+        likelihood = self.preset.likelihood(noise)
+        return Posterior(
+            network or mlp(self.preset.hidden, likelihood.width),
+            likelihood,
+            GaussianPrior(self.preset.prior_precision),
+            num_data=len(self.splits[0].train.x),
+        )
+
+    def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
+        """The scores of the teacher and of each student; they share the teacher's randomness."""
+        preset, posterior, found = self.preset, self.posterior(noise), {}
+        sampler = self._sampler()
+        kind = " input noise" if noise == "input" else ""
+        for hidden in preset.students:
+            student = preset.student(hidden)
+            label = "-".join(map(str, (self.stacked.x.shape[-1], *hidden, 2)))
+            name = f"student{kind} {label}"
+
+            def compute(student: Student = student, name: str = name) -> dict[str, Any]:
+                def one(split: Split) -> Any:
+                    teacher = minibatch_chain(
+                        posterior,
+                        sampler,
+                        *split.train,
+                        batch_size=min(preset.batch_size, len(split.train.x)),
+                        burn_in=preset.burn_in,
+                        thin=preset.thin,
+                    )
+                    return distillation(teacher, student, queries, preset.settings)
+
+                queries = jitter(preset.jitter)
+                parts = side_by_side([one(split) for split in self.splits])
+                key = jax.random.fold_in(self.key, ("known", "sampled", "input").index(noise))
+                state = self.run.distil(self._path(name), parts, key, preset.steps)
+                weights = parts.best(state)
+                assert state.reservoir is not None
+                return _scores(
+                    [
+                        ("student", lambda k, x: predict_student(student, _at(k, weights), x)),
+                        # The draws that the reservoirs hold are a fair sample of all.
+                        ("sgld", lambda k, x: predict_draws(posterior, _at(k, state.reservoir.slots), x)),
+                    ],
+                    self.splits,
+                )
+
+            arrays = self.run.once(self._path(name), compute)
+            found.setdefault("sgld" + kind, _part(arrays, "sgld"))
+            found[name] = _part(arrays, "student")
+        return found
+
+    def _sampler(self) -> optax.GradientTransformationExtraArgs:
+        preset, examples = self.preset, len(self.splits[0].train.x)
+        if preset.sampler == "stepped":
+            return sgld(stepped(preset.step_size, factor=0.5, every=80_000))
+        share = min(preset.batch_size, examples) / examples
+        return fisher_sgld(preset.step_size, prior_precision=preset.prior_precision, batch_share=share)
+
+    def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:
+        """The scores of a comparator, fitted on all splits at once; it predicts with `number` draws."""
+
+        def compute() -> dict[str, Any]:
+            # Each comparator has a key of its own, whichever others are run.
+            fit_key, draw_key = jax.random.split(jax.random.fold_in(self.key, sum(name.encode())))
+            fitted = jax.jit(jax.vmap(method.fit))(jax.random.split(fit_key, len(self.splits)), self.stacked)
+            raise_if_diverged(fitted)
+            keys = jax.random.split(draw_key, len(self.splits))
+
+            def predict(k: int, x: Any) -> RegressionPredictive:
+                if isinstance(method, PBP):
+                    return predict_student(method, _at(k, fitted), x)  # pyright: ignore[reportReturnType]
+                draws = method.draws(keys[k], _at(k, fitted), number)
+                return predict_draws(method.posterior, draws, x)  # pyright: ignore[reportReturnType]
+
+            return _scores([(name, predict)], self.splits)
+
+        return _part(self.run.once(self._path(name), compute), name)
+
+    def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
+        """The scores of NUTS on the full posterior, split after split."""
+        posterior, found = self.posterior("sampled"), []
+        for k, split in enumerate(self.splits):
+
+            def compute(k: int = k, split: Split = split) -> dict[str, Any]:
+                chain = nuts_chain(
+                    posterior, *split.train, burn_in=settings.hmc_warmup, max_tree_depth=settings.hmc_depth
+                )
+                key = jax.random.fold_in(jax.random.fold_in(self.key, sum(b"hmc")), k)
+                label = None if self.run.quiet else f"hmc, split {k}"
+                draws = sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
+                return _scores([("hmc", lambda _, x: predict_draws(posterior, draws, x))], [split])
+
+            found.append(_part(self.run.once(self._path(f"hmc/split-{k}"), compute), "hmc"))
+        return {metric: np.concatenate([of[metric] for of in found]) for metric in METRICS} | {
+            name: found[0][name] for name in ("mean", "std")
+        }
+
+    def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
+        """The scores of all the other methods."""
+        network, size = mlp(self.preset.hidden, 1), settings.batch_size
+        batch_size = min(size, len(self.splits[0].train.x))
+        sampled, varying = self.posterior("sampled", network), self.posterior("input")
+
+        def adam(steps: int) -> optax.GradientTransformation:
+            return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
+
+        def trained(kind: Callable[..., Any], posterior: Posterior, steps: int, **extra: Any) -> Any:
+            return kind(posterior, adam(steps), steps, batch_size, **extra)
+
+        methods = {
+            "sgd": (trained(SGD, sampled, settings.sgd_steps), 1),
+            "pbp": (PBP(self.preset.hidden, settings.pbp_passes), 0),
+            "vi": (trained(VariationalInference, sampled, settings.vi_steps), DRAWS),
+            "dropout mc": (trained(Dropout, sampled, settings.dropout_steps, rate=settings.dropout_rate), DRAWS),
+            "ensemble": (Ensemble(trained(SGD, varying, settings.ensemble_steps), settings.ensemble_size), 1),
+        }
+        found = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
+        return found | {"hmc": self.hmc(settings)}
+
+    def _path(self, name: str) -> str:
+        return "/".join(filter(None, (self.folder, name.replace(" ", "-"))))
+
+
+def _at(index: int, tree: Any) -> Any:
+    return jax.tree.map(operator.itemgetter(index), tree)
+
+
+def _part(arrays: dict[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
+    """The arrays of one method among those of several."""
+    return {name.removeprefix(f"{method}."): value for name, value in arrays.items() if name.startswith(f"{method}.")}
+
+
+def _scores(methods: list[tuple[str, Callable[[int, Any], Any]]], splits: list[Split]) -> dict[str, Any]:
+    """Each metric of each method on every split, in the target's unit, and what it predicts on the first."""
+    arrays: dict[str, Any] = {}
+    for name, predict in methods:
+        scores = []
+        for k, split in enumerate(splits):
+            predictive = predict(k, split.test.x)
+            scores.append(
+                (
+                    metrics.log_likelihood(predictive, split.test.y) - np.log(split.scale),
+                    metrics.rmse(predictive, split.test.y) * split.scale,
+                    metrics.crps(predictive, split.test.y) * split.scale,
+                    metrics.coverage(predictive, split.test.y, 0.9),
+                )
+            )
+            if k == 0:
+                arrays[f"{name}.mean"] = predictive.mean[:, 0] * split.scale + split.center
+                arrays[f"{name}.std"] = jnp.sqrt(predictive.variance[:, 0]) * split.scale
+        arrays |= {f"{name}.{metric}": values for metric, values in zip(METRICS, np.transpose(scores), strict=True)}
+    return arrays

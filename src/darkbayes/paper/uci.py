@@ -1,0 +1,83 @@
+"""Seven UCI data sets on the standard splits, one setting for all of them.
+
+    darkbayes reproduce uci --preset best       on two cores, 20 splits of each side by side
+    darkbayes reproduce uci --preset quick      two splits, shorter chains: minutes
+
+Test log likelihood and RMSE in the target's unit, beside the published numbers of other methods. Ours:
+results/uci-best.json. The settings are Boston's, which were chosen there, on validation parts.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from darkbayes.data import Table, load
+from darkbayes.paper import boston
+from darkbayes.paper.regression import Experiment, Preset, split_table
+from darkbayes.runs import Run, row
+
+DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
+
+PRESETS = {
+    "best": replace(boston.BEST, noise=("sampled",), comparators=None),
+    "quick": replace(boston.PRESETS["quick"], noise=("sampled",), comparators=None),
+}
+
+PUBLISHED: dict[str, dict[str, tuple[tuple[float, float | None], ...]]] = {
+    "log_likelihood": {
+        "vi": ((-2.90, 0.07), (-3.39, 0.02), (-2.39, 0.03), (0.90, 0.01), (-2.89, 0.01), (-0.98, 0.01), (-3.43, 0.16)),
+        "pbp": ((-2.57, 0.09), (-3.16, 0.02), (-2.04, 0.02), (0.90, 0.01), (-2.84, 0.01), (-0.97, 0.01), (-1.63, 0.02)),
+        "dropout mc": (
+            (-2.40, 0.04),
+            (-2.93, 0.02),
+            (-1.21, 0.01),
+            (1.14, 0.01),
+            (-2.80, 0.01),
+            (-0.93, 0.01),
+            (-1.25, 0.01),
+        ),
+        "ensemble": (
+            (-2.41, None),
+            (-3.06, None),
+            (-1.38, None),
+            (1.20, None),
+            (-2.79, None),
+            (-0.94, None),
+            (-1.18, None),
+        ),
+        "best": (
+            (-2.40, None),
+            (-2.93, None),
+            (-1.01, None),
+            (1.20, None),
+            (-2.79, None),
+            (-0.90, None),
+            (-0.47, None),
+        ),
+    },
+    "rmse": {
+        "pbp": ((3.01, None), (5.67, None), (1.80, None), (0.10, None), (4.12, None), (0.64, None), (1.02, None)),
+    },
+}
+"""Mean and standard error by data set: VI and PBP from Hernandez-Lobato and Adams (2015), MC dropout with a clean grid
+search from Mukhoti, Stenetorp and Gal (2018), ensembles from Lakshminarayanan et al. (2017), and the best of any method
+with one hidden layer of 50 units."""
+
+
+def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
+    """Run teacher and student on all splits of all data sets; returns their rows and the published ones."""
+    rows = []
+    for place, name in enumerate(DATASETS):
+        table = load(name)
+        assert isinstance(table, Table)
+        splits = split_table(table, preset, trials, seed)
+        experiment = Experiment(run, name, preset, splits, jax.random.fold_in(jax.random.key(seed), place))
+        found = {method.split()[0]: scores for method, scores in experiment.distilled(preset.noise[0]).items()}
+        for metric, published in PUBLISHED.items():
+            for method, cells in published.items():
+                mean, se = cells[place]
+                quoted = {"method": f"{method}, published", "metric": metric, "mean": mean, "se": se, "trials": trials}
+                rows.append(quoted | {"published": True, "dataset": name})
+            rows += [row(method, metric, list(found[method][metric])) | {"dataset": name} for method in found]
+    return sorted(rows, key=lambda of: tuple(PUBLISHED).index(of["metric"]))
