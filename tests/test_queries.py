@@ -1,5 +1,7 @@
 """Where students ask."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 from scipy import stats
 
 import darkbayes as db
+from darkbayes.student.images import _affine_places, _read, _smooth_field
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -20,6 +23,8 @@ ALL = {
     "box": db.uniform_box(-1.0, 1.0),
     "mix": db.mix(db.jitter(0.1), db.uniform_box(-1.0, 1.0), 0.5),
     "nested": db.mix(db.training_inputs(), db.mix(db.jitter(1.0), db.uniform_box(0.0, 1.0), 0.3), 0.2),
+    "compose": db.compose(db.mixup(), db.jitter(0.1)),
+    "mixup": db.mixup(),
 }
 
 
@@ -93,3 +98,280 @@ def test_a_query_may_look_at_the_draws(classes: db.Data, logistic: db.Network) -
     state = eqx.filter_eval_shape(parts.init, jax.random.key(0))
     eqx.filter_eval_shape(parts.advance, state, np.int32(1))
     assert seen["draws"] == (3 + 3 * 2, 2, 2)
+
+
+# Queries made of other queries
+
+
+def test_the_queries_of_one_generator_are_the_inputs_of_the_next() -> None:
+    doubled_and_moved = db.compose(lambda key, x, context: 2 * x, lambda key, x, context: x + 1)
+    np.testing.assert_array_equal(doubled_and_moved(jax.random.key(0), X, None), 2 * X + 1)
+
+
+def test_the_parts_of_a_composition_use_different_keys() -> None:
+    """The variances of independent noise add up: Kolmogorov-Smirnov on 8,000 values, p < 1e-4 for another seed."""
+    x = jnp.zeros((4000, 2))
+    noise = np.ravel(db.compose(db.jitter(0.3), db.jitter(0.4))(jax.random.key(0), x, None))
+    assert stats.kstest(noise, stats.norm(0, 0.5).cdf).pvalue > 1e-4
+
+
+def test_a_composition_of_nothing_is_refused() -> None:
+    with pytest.raises(db.InvalidInput, match="compose needs at least one generator"):
+        db.compose()
+
+
+def test_mixup_is_uniform_on_lines_between_pairs_of_rows() -> None:
+    """Rows of the identity tell who was mixed. Kolmogorov-Smirnov on 500 weights; p < 1e-4 for another seed."""
+    queries = np.asarray(db.mixup()(jax.random.key(0), jnp.eye(500), None))
+    np.testing.assert_allclose(queries.sum(axis=1), 1, rtol=1e-6)
+    assert queries.min() >= 0
+    paired = (queries > 0).sum(axis=1) == 2
+    assert ((queries > 0).sum(axis=1) <= 2).all()
+    assert paired.sum() >= 490  # The others are their own partners: one of 500, on average.
+    weight = np.diag(queries)
+    partner = np.argmax(queries - np.diag(weight), axis=1)[paired]
+    assert len(set(partner.tolist())) == len(partner)
+    assert stats.kstest(weight[paired], stats.uniform.cdf).pvalue > 1e-4
+
+
+# Neighbours
+
+
+@pytest.fixture(scope="module")
+def table() -> tuple[jax.Array, np.ndarray]:
+    """Forty rows, the last twin of the first; and the nearest row that differs from each, by brute force."""
+    rows = np.random.default_rng(0).normal(size=(39, 3)).astype(np.float32)
+    rows = np.concatenate([rows, rows[:1]])
+    nearest = []
+    for one in rows:
+        distances = [np.inf if (one == other).all() else np.linalg.norm(one - other) for other in rows]
+        nearest.append(rows[np.argmin(distances)])
+    return jnp.asarray(rows), np.stack(nearest)
+
+
+def test_munge_takes_the_values_of_the_nearest_row_that_differs(table: tuple[jax.Array, np.ndarray]) -> None:
+    rows, nearest = table
+    queries = db.munge(swap=1.0, categorical=range(3))(jax.random.key(0), rows, db.Context(None, None, rows))
+    np.testing.assert_array_equal(queries, nearest)
+    assert queries.dtype == rows.dtype
+
+
+def test_munge_changes_each_feature_with_its_probability(table: tuple[jax.Array, np.ndarray]) -> None:
+    """A binomial count of 6,000 features; fails by chance with probability 1e-4 for another seed."""
+    rows, nearest = table
+    queries = db.munge(swap=0.3, categorical=range(3))(
+        jax.random.key(0), jnp.tile(rows, (50, 1)), db.Context(None, None, rows)
+    )
+    changed = np.asarray(queries) != np.tile(rows, (50, 1))
+    np.testing.assert_array_equal(queries, np.where(changed, np.tile(nearest, (50, 1)), np.tile(rows, (50, 1))))
+    assert stats.binomtest(int(changed.sum()), changed.size, 0.3).pvalue > 1e-4
+
+
+def test_munge_scatters_numbers_around_the_neighbours_and_leaves_categories(
+    table: tuple[jax.Array, np.ndarray],
+) -> None:
+    """Kolmogorov-Smirnov on 4,000 values; fails by chance with probability 1e-4 for another seed."""
+    rows, nearest = table
+    queries = db.munge(swap=1.0, spread=4.0, categorical=(1,))(
+        jax.random.key(0), jnp.tile(rows, (50, 1)), db.Context(None, None, rows)
+    )
+    scores = 4.0 * (np.asarray(queries) - np.tile(nearest, (50, 1))) / np.abs(np.tile(rows - nearest, (50, 1)))
+    np.testing.assert_array_equal(scores[:, 1], 0)
+    assert stats.kstest(np.ravel(scores[:, [0, 2]]), stats.norm.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"swap": 0.0}, r"swap must lie in \(0, 1\], not 0\.0"),
+        ({"swap": 1.5}, r"swap must lie in \(0, 1\], not 1\.5"),
+        ({"spread": 0.0}, r"spread must be a positive number, not 0\.0"),
+    ],
+)
+def test_bad_arguments_of_munge_are_named(arguments: dict, message: str) -> None:
+    with pytest.raises(db.InvalidInput, match=message):
+        db.munge(**arguments)
+
+
+@pytest.mark.parametrize(("x", "categorical"), [(IMAGES, ()), (X, (2,)), (X, (-1,))], ids=["images", "high", "low"])
+def test_munge_refuses_what_has_no_such_features(x: jax.Array, categorical: tuple[int, ...]) -> None:
+    with pytest.raises(db.InvalidInput, match=r"munge needs rows of features, .* not shape"):
+        db.munge(categorical=categorical)(jax.random.key(0), x, db.Context(None, None, x))
+
+
+# Images
+
+PICTURES = jax.random.uniform(jax.random.key(7), (5, 6, 9), minval=-1.0, maxval=2.0)
+FOR_IMAGES = {
+    "distortion": db.distortion(),
+    "elastic": db.elastic(),
+    "affine": db.affine(),
+    "image queries": db.image_queries(),
+}
+
+
+def ask(queries: Any, x: jax.Array) -> jax.Array:
+    """Compiled as a whole, which takes a fraction of the time of as many small parts."""
+    return jax.jit(lambda key, x: queries(key, x, None))(jax.random.key(0), x)
+
+
+@pytest.mark.parametrize("name", FOR_IMAGES)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
+def test_distorted_images_are_shaped_like_images(name: str, dtype: jnp.dtype) -> None:
+    grey = PICTURES.astype(dtype)
+    for x in (grey, jnp.stack([grey, grey, grey], axis=1), grey[:1]):
+        queries = jax.eval_shape(lambda key, x=x: FOR_IMAGES[name](key, x, None), jax.random.key(0))
+        assert queries.shape == x.shape
+        assert queries.dtype == x.dtype
+
+
+@pytest.mark.parametrize("queries", [db.elastic(0.0), db.affine(0.0, 0.0, 0.0, 0.0)], ids=["elastic", "affine"])
+def test_a_distortion_without_strength_leaves_the_same_bits(queries: Any) -> None:
+    np.testing.assert_array_equal(ask(queries, PICTURES), PICTURES)
+
+
+def test_the_channels_of_an_image_move_together() -> None:
+    queries = db.distortion(strength=2.0)
+    grey = ask(queries, PICTURES)
+    assert np.abs(grey - PICTURES).max() > 0.1
+    colour = ask(queries, jnp.stack([PICTURES, 2 * PICTURES, -PICTURES], axis=1))
+    np.testing.assert_allclose(colour, jnp.stack([grey, 2 * grey, -grey], axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_every_image_is_distorted_in_its_own_way() -> None:
+    same = jnp.tile(PICTURES[:1], (4, 1, 1))
+    for queries in (db.elastic(), db.affine()):
+        distorted = np.asarray(ask(queries, same)).reshape(4, -1)
+        assert len(np.unique(distorted, axis=0)) == 4
+
+
+def test_distortion_invents_no_values() -> None:
+    """Bilinear interpolation stays between the values that it joins; a constant image stays constant."""
+    queries = db.distortion(strength=5.0, rotation=90.0, scale=0.5, shift=4.0)
+    images = jnp.concatenate([PICTURES, jnp.full((5, 6, 9), 0.7)])
+    distorted = np.asarray(ask(queries, images))
+    for image, original in zip(distorted, np.asarray(images), strict=True):
+        assert original.min() - 1e-6 <= image.min()
+        assert image.max() <= original.max() + 1e-6
+
+
+def test_half_of_the_queries_for_images_are_distorted_and_half_are_noisy() -> None:
+    """Distortion leaves constant images alone. A count of 4,000; fails with probability 1e-4 for another seed."""
+    queries = np.asarray(ask(db.image_queries(0.1), jnp.ones((4000, 3, 3))))
+    moved = np.abs(queries - 1).max(axis=(1, 2))
+    distorted = moved < 1e-6
+    assert moved[~distorted].min() > 1e-3
+    assert stats.binomtest(int(distorted.sum()), 4000, 0.5).pvalue > 1e-4
+
+
+def test_distortion_keeps_the_mass_of_an_image_on_average(z_scores: Any) -> None:
+    """Every pixel is displaced by the same law, so a field alone keeps the mean of the total; a change of size divides
+    it by the determinant, 1.0043 on average. Within 3 %, and exact: |z| > 4.4 has probability 1e-5 for another seed.
+    """
+    place = np.subtract.outer(np.arange(25), [12, 12])
+    blob = jnp.asarray(np.exp(-0.5 * (place[:, None, 0] ** 2 + place[None, :, 1] ** 2) / 2.0**2), jnp.float32)
+    images = jnp.tile(blob[None], (2000, 1, 1))
+    for queries, factor in ((db.elastic(), 1.0), (db.distortion(), (np.log(1.08 / 0.92) / 0.16) ** 2)):
+        totals = np.asarray(ask(queries, images)).sum(axis=(1, 2)) / float(blob.sum())
+        assert totals.std() > 0.05
+        assert abs(totals.mean() - factor) < 0.03
+        assert abs(z_scores(totals, factor)) < 4.4
+
+
+def test_displacements_have_unit_variance_at_every_pixel() -> None:
+    """Of 2 x 5 x 8 pixels the sums of 3,000 squares are chi-squared; fails with probability 2e-5 for another seed."""
+    field = np.asarray(_smooth_field(jax.random.key(0), (3000, 5, 8), 2.0), np.float64)
+    assert field.shape == (3000, 2, 5, 8)
+    p = stats.chi2(3000).cdf((field**2).sum(axis=0))
+    assert np.minimum(p, 1 - p).min() > 1e-5 / 80
+
+
+def test_displacements_are_alike_over_the_smoothness() -> None:
+    """Far from the border their correlation is exp(-(d / 2s)^2); 16,000 pairs of unit variance, each |z| < 4.4."""
+    field = np.asarray(_smooth_field(jax.random.key(0), (8000, 1, 29), 2.0), np.float64)[:, :, 0]
+    for distance in (1, 3, 6):
+        products = field[:, :, 14] * field[:, :, 14 + distance]
+        expected = np.exp(-((distance / 4) ** 2))
+        error = np.sqrt((1 + expected**2) / products.size)
+        assert abs(products.mean() - expected) < 4.4 * error
+
+
+AFFINE = {"rotation": 0.0, "scale": 0.0, "shear": 0.0, "shift": 0.0}
+
+
+def affine_places(**amounts: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places of 2,000 images of 4 x 7 pixels from their centre, and the rows and columns they belong to."""
+    places = np.asarray(_affine_places(jax.random.key(0), (2000, 4, 7), **AFFINE | amounts), np.float64)
+    rows, columns = np.meshgrid(np.arange(4) - 1.5, np.arange(7) - 3.0, indexing="ij")
+    return places - np.array([1.5, 3.0])[:, None, None], rows, columns
+
+
+def test_rotations_shifts_scalings_and_shears_are_what_they_say() -> None:
+    """Each amount is read off at one pixel and predicts all the others; it is uniform up to the largest one.
+
+    Kolmogorov-Smirnov on 2,000 values, six times; fails by chance with probability 6e-4 for another seed.
+    """
+
+    def uniform(values: np.ndarray, largest: float) -> None:
+        assert stats.kstest(values, stats.uniform(-largest, 2 * largest).cdf).pvalue > 1e-4
+
+    places, rows, columns = affine_places(rotation=60.0)
+    turned = (places[:, 0] + 1j * places[:, 1]) / (rows + 1j * columns)
+    np.testing.assert_allclose(np.abs(turned), 1, rtol=1e-5)
+    np.testing.assert_allclose(turned, np.broadcast_to(turned[:, :1, :1], turned.shape), rtol=1e-5, atol=1e-5)
+    uniform(np.rad2deg(np.angle(turned[:, 0, 0])), 60.0)
+
+    places, rows, columns = affine_places(shift=2.5)
+    moved = places - np.stack([rows, columns])
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[:, :, :1, :1], moved.shape), atol=1e-5)
+    uniform(moved[:, 0, 0, 0], 2.5)
+    uniform(moved[:, 1, 0, 0], 2.5)
+
+    places, rows, columns = affine_places(scale=0.4)
+    tall, wide = places[:, 0, 0, 0] / rows[0, 0] - 1, places[:, 1, 0, 0] / columns[0, 0] - 1
+    np.testing.assert_allclose(places[:, 0], (1 + tall[:, None, None]) * rows, atol=1e-5)
+    np.testing.assert_allclose(places[:, 1], (1 + wide[:, None, None]) * columns, atol=1e-5)
+    uniform(tall, 0.4)
+    uniform(wide, 0.4)
+
+    places, rows, columns = affine_places(shear=0.4)
+    slant = (places[:, 0, 0, 0] - rows[0, 0]) / columns[0, 0]
+    np.testing.assert_allclose(places[:, 0], rows + slant[:, None, None] * columns, atol=1e-5)
+    np.testing.assert_allclose(places[:, 1], np.broadcast_to(columns, (2000, 4, 7)), atol=1e-5)
+    uniform(slant, 0.4)
+
+
+def test_an_image_is_read_at_fractional_places_and_at_its_border() -> None:
+    image = np.asarray(PICTURES[0])
+    rows, columns = np.meshgrid(np.arange(6.0), np.arange(9.0), indexing="ij")
+
+    def read(down: float, right: float) -> np.ndarray:
+        return np.asarray(_read(PICTURES[0], jnp.asarray(np.stack([rows + down, columns + right]), jnp.float32)))
+
+    padded = np.pad(image, 3, mode="edge")
+    np.testing.assert_array_equal(read(2, -1), padded[5:11, 2:11])
+    np.testing.assert_allclose(read(0.5, 0), (padded[3:9, 3:12] + padded[4:10, 3:12]) / 2, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(read(0, 0.25), 0.75 * padded[3:9, 3:12] + 0.25 * padded[3:9, 4:13], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(read(-100, -100), np.full((6, 9), image[0, 0]))
+
+
+@pytest.mark.parametrize("queries", [db.distortion(), db.elastic(), db.affine(), db.image_queries()])
+def test_tables_are_no_images(queries: Any) -> None:
+    with pytest.raises(db.InvalidInput, match=r"distortion needs images .* not shape \(4, 2\): reshape x"):
+        queries(jax.random.key(0), X, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strength": -1.0}, r"strength \(0 for none\) must be a positive number, not -1\.0"),
+        ({"smoothness": 0.0}, r"smoothness must be a positive number, not 0\.0"),
+        ({"rotation": float("nan")}, r"rotation \(0 for none\) must be a positive number, not nan"),
+        ({"scale": -0.1}, r"scale \(0 for none\) must be a positive number, not -0\.1"),
+        ({"shear": float("inf")}, r"shear \(0 for none\) must be a positive number, not inf"),
+        ({"shift": "1"}, r"shift \(0 for none\) must be a positive number, not '1'"),
+    ],
+)
+def test_bad_arguments_of_distortion_are_named(arguments: dict, message: str) -> None:
+    with pytest.raises(db.InvalidInput, match=message):
+        db.distortion(**arguments)

@@ -82,11 +82,11 @@ def _affine_places(
     batch, (height, width) = shape[0], shape[-2:]
     sizes = np.array([np.deg2rad(rotation), scale, scale, shear, shift, shift])
     angle, tall, wide, slant, down, right = (
-        jax.random.uniform(key, (batch, 6), minval=-1.0, maxval=1.0) * jnp.asarray(sizes, jnp.float32)
+        jax.random.uniform(key, (batch, 6), minval=-1.0, maxval=1.0) * jnp.asarray(sizes[None], jnp.float32)
     ).T[:, :, None, None]
     centre = (height - 1) / 2, (width - 1) / 2
-    rows = jnp.arange(height)[:, None] - centre[0]
-    columns = jnp.arange(width)[None, :] - centre[1]
+    rows = jnp.arange(height, dtype=jnp.float32)[None, :, None] - centre[0]
+    columns = jnp.arange(width, dtype=jnp.float32)[None, None, :] - centre[1]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     rows, columns = (1 + tall) * rows + slant * columns, (1 + wide) * columns
     return jnp.stack(
@@ -117,6 +117,7 @@ def _read(image: Array, places: Array) -> Array:
     down, right = rows - top, columns - left
     top, left = top.astype(jnp.int32), left.astype(jnp.int32)
     bottom, beside = jnp.minimum(top + 1, height - 1), jnp.minimum(left + 1, width - 1)
+    down, right = (jnp.expand_dims(part, range(image.ndim - 2)) for part in (down, right))
     upper = image[..., top, left] * (1 - right) + image[..., top, beside] * right
     lower = image[..., bottom, left] * (1 - right) + image[..., bottom, beside] * right
     return upper * (1 - down) + lower * down

@@ -126,8 +126,8 @@ def munge(swap: float = 0.5, spread: float = 1.0, categorical: Sequence[int] = (
         swap_key, noise_key = jax.random.split(key)
         square = jnp.sum((x[:, None, :] - context.inputs[None]) ** 2, axis=-1)
         neighbour = context.inputs[jnp.argmin(jnp.where(square > 0, square, jnp.inf), axis=1)]
-        numeric = np.ones(x.shape[1], x.dtype)
-        numeric[list(categorical)] = 0.0
+        numeric = np.ones((1, x.shape[1]), x.dtype)
+        numeric[:, list(categorical)] = 0.0
         noise = numeric * jnp.abs(x - neighbour) / spread * jax.random.normal(noise_key, x.shape, x.dtype)
         return jnp.where(jax.random.bernoulli(swap_key, swap, x.shape), neighbour + noise, x)
 
