@@ -28,6 +28,10 @@ from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 
+def _bits(dtype: Any) -> int:
+    return jnp.finfo(dtype).bits
+
+
 class FisherState(NamedTuple):
     """The number of steps taken, and the running mean of the squares of the gradients."""
 
@@ -68,22 +72,28 @@ def fisher_sgld(
     )
 
     def init(params: PyTree) -> FisherState:
-        return FisherState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params))
+        # At least single precision: in half, a thousandth more or less is lost.
+        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, max(w.dtype, jnp.float32, key=_bits)), params)
+        return FisherState(jnp.zeros((), jnp.int32), squares)
 
     def update(
         grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
     ) -> tuple[PyTree, FisherState]:
         step = eta(state.count)
         # The first steps weigh alike, until the mean spans as many as it is to remember.
-        share = jnp.maximum(1.0 / (state.count + 1), 1.0 - decay)
-        squares = jax.tree.map(lambda mean, g: (mean + share * (g**2 - mean)).astype(g.dtype), state.squares, grads)
+        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
+
+        def add(mean: Array, g: Array) -> Array:
+            return mean + share.astype(mean.dtype) * (g.astype(mean.dtype) ** 2 - mean)
+
+        squares = jax.tree.map(add, state.squares, grads)
 
         def move(g: Array, square: Array, xi: Array) -> Array:
             scale = 1.0 / (information * square + prior_precision)
             wanted = step * scale
             # A tenth at least: no more than most of the noise is trusted to the minibatch.
             spread = jnp.sqrt(jnp.maximum(wanted - 0.25 * wanted**2 * excess * square, 0.1 * wanted))
-            return (-0.5 * wanted * g + spread * xi).astype(g.dtype)
+            return (-0.5 * wanted * g.astype(wanted.dtype) + spread * xi.astype(wanted.dtype)).astype(g.dtype)
 
         return jax.tree.map(move, grads, squares, normal_like(key, grads)), FisherState(state.count + 1, squares)
 
