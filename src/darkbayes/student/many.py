@@ -92,8 +92,12 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
             shapes = sorted({np.shape(other) for other in column})
             if len(shapes) > 1:
                 raise InvalidInput(f"side_by_side needs arrays of one shape, not {shapes}: give each run as many rows")
-        elif not same and any(other != first for other in column):
-            raise InvalidInput(f"side_by_side needs runs that differ in arrays alone, not {first!r} and {column[-1]!r}")
+        elif others := [other for other in column if other is not first and other != first]:
+            raise InvalidInput(
+                f"side_by_side needs runs that differ in arrays alone, not {first!r} and {others[0]!r}: "
+                "build networks, samplers and optimisers once"
+            )
         apart.append(None if same or not eqx.is_array(first) else jnp.stack(column))
         shared.append(first if apart[-1] is None else None)
-    return SideBySide(*(jax.tree.unflatten(structures[0], part) for part in (apart, shared)), len(runs))
+    whole = structures[0]
+    return SideBySide(jax.tree.unflatten(whole, apart), jax.tree.unflatten(whole, shared), len(runs))
