@@ -47,6 +47,8 @@ from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0
 CLASSES = 10
+VALIDATION = 10_000
+"""Images at the end of the training file to choose settings by."""
 MC_DRAWS = 100
 """Draws from dropout and Bayes by backprop to predict with."""
 
@@ -194,7 +196,9 @@ def split(preset: Preset) -> tuple[Data, Data]:
     """What to learn from and what to report on, pixels scaled."""
     images = load("mnist", quiet=False)
     train = images.train_x / PIXEL_SCALE, images.train_y
-    held_out = (images.test_x / PIXEL_SCALE, images.test_y) if preset.on == "test" else tuple(a[50_000:] for a in train)
+    held_out = images.test_x / PIXEL_SCALE, images.test_y
+    if preset.on == "validation":
+        held_out = tuple(a[-VALIDATION:] for a in train)
     return as_data(train[0][: preset.train], train[1][: preset.train]), as_data(*held_out)
 
 

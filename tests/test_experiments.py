@@ -1,0 +1,244 @@
+"""The experiments on real data, tiny, through the command line: every method runs, scores are in the right unit."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from darkbayes import cli
+from darkbayes.data import Images, load, random_splits, standard_splits
+from darkbayes.files import read_arrays
+from darkbayes.paper import EXPERIMENTS, boston, mnist, regression, uci
+from darkbayes.runs import Run
+from darkbayes.student import Settings
+
+CHAINS = {"trials": 2, "steps": 60, "burn_in": 20, "thin": 10, "hidden": (4,)}
+SETTINGS = Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3)
+REGRESSION = CHAINS | {"students": ((4,),), "settings": SETTINGS}
+CASES = {"mnist": "quick", "boston": "quick", "boston literal": "literal", "uci": "quick"}
+METHODS = {
+    "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
+    "boston": {"sgd", "sgld", "student 13-4-2", "sgld input noise", "student input noise 13-4-2"}
+    | {"pbp", "vi", "dropout mc", "ensemble", "hmc"},
+    "boston literal": {"sgd", "sgld", "student 13-4-2"},
+    "uci": {"sgld", "student"},
+}
+COMMIT = "0123abc"
+
+
+def fake_mnist(name: str, **_: Any) -> Images:
+    """Noise in the place of digits."""
+    assert name == "mnist"
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, size=(100, 6, 6), dtype=np.uint8)
+    y = rng.integers(0, 10, size=100)
+    return Images(x[:70], y[:70], x[70:], y[70:])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny_presets():
+    """The presets at a size for tests, and images that need no network."""
+    few = {"batch_size": 5, "dropout_steps": 3, "ensemble_steps": 3, "ensemble_size": 2}
+    few_digits = mnist.Comparators(**few, bbb_steps=3)
+    few_rows = regression.Comparators(
+        **few, sgd_steps=3, vi_steps=3, pbp_passes=1, hmc_chains=1, hmc_warmup=5, hmc_draws=5, hmc_depth=2
+    )
+    quick, literal = boston.PRESETS["quick"], boston.PRESETS["literal"]
+    one_chain = dataclasses.replace(SETTINGS, num_chains=1, query_batch=1)
+    tiny = {
+        (mnist, "quick"): dataclasses.replace(
+            mnist.PRESETS["quick"],
+            **CHAINS,
+            settings=SETTINGS,
+            train=40,
+            batch_size=5,
+            sgd_steps=3,
+            comparators=few_digits,
+        ),
+        (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
+        (boston, "literal"): dataclasses.replace(literal, **REGRESSION | {"settings": one_chain}),
+        (uci, "quick"): dataclasses.replace(uci.PRESETS["quick"], **REGRESSION),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for (module, preset), settings in tiny.items():
+            patch.setitem(module.PRESETS, preset, settings)
+        patch.setattr(mnist, "load", fake_mnist)
+        patch.setattr(mnist, "VALIDATION", 20)
+        patch.setattr(mnist, "MC_DRAWS", 4)
+        patch.setattr(regression, "DRAWS", 4)
+        patch.setattr(boston, "LITERAL_SGD_STEPS", 5)
+        patch.setattr(uci, "DATASETS", uci.DATASETS[:2])
+        patch.setenv("DARKBAYES_COMMIT", COMMIT)
+        yield
+
+
+def reproduce(case: str, out: Path, *more: str) -> dict[str, Any]:
+    cli.main(["reproduce", case.split()[0], "--preset", CASES[case], "--out", str(out), "--quiet", *more])
+    return json.loads((out / "results.json").read_text())
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def finished(request, tmp_path_factory) -> tuple[str, Path, dict[str, Any]]:
+    """Each experiment, run once through the command line."""
+    out = tmp_path_factory.mktemp("runs") / request.param.replace(" ", "-")
+    return request.param, out, reproduce(request.param, out)
+
+
+def rows_of(results: dict[str, Any], metric: str) -> dict[str, Any]:
+    return {row["method"]: row for row in results["rows"] if row["metric"] == metric and "published" not in row}
+
+
+def test_every_method_of_an_experiment_is_scored_on_every_trial(finished):
+    case, _, results = finished
+    assert results["experiment"] == case.split()[0]
+    assert results["preset"] == CASES[case]
+    assert results["provenance"]["commit"] == COMMIT
+    metrics = {"mnist": ("error", "log_likelihood", "brier", "ece"), "uci": ("log_likelihood", "rmse")}
+    for metric in metrics.get(case, regression.METRICS):
+        assert set(rows_of(results, metric)) == METHODS[case]
+    scores = [row for row in results["rows"] if row.get("values") and len(row["values"]) > 1]
+    for row in scores:
+        assert row["trials"] == len(row["values"]) == 2
+        assert row["mean"] == pytest.approx(sum(row["values"]) / 2)
+        assert np.isfinite(row["values"]).all()
+
+
+def test_the_numbers_of_the_paper_stand_beside_ours(finished):
+    case, _, results = finished
+    if case == "uci":
+        quoted = [row for row in results["rows"] if row.get("published")]
+        assert {row["dataset"] for row in results["rows"]} == {"boston", "concrete"}
+        dropout = [row for row in quoted if row["method"] == "dropout mc, published"]
+        assert [(row["dataset"], row["mean"], row["se"]) for row in dropout] == [
+            ("boston", -2.40, 0.04),
+            ("concrete", -2.93, 0.02),
+        ]
+        return
+    expected = {"mnist": -0.0419, "boston": -2.306, "boston literal": -2.306}
+    assert rows_of(results, "log_likelihood")["sgld"]["paper"] == expected[case]
+    assert "paper" not in rows_of(results, "log_likelihood").get("ensemble", {})
+
+
+def test_an_experiment_leaves_a_report_that_needs_nothing_else(finished):
+    _, out, _ = finished
+    page = (out / "report.html").read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert "Settings" in page
+    assert COMMIT in page
+
+
+def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
+    case, out, results = finished
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(Run, "distil", fail)
+    monkeypatch.setattr("darkbayes.runs.write_arrays", fail)
+    again = reproduce(case, out, "--resume", "--no-report" if case == "mnist" else "--quiet")
+    assert again["rows"] == results["rows"]
+    assert again["provenance"] == results["provenance"]
+
+
+def test_scores_are_in_the_unit_of_the_target(finished):
+    """By hand from what is predicted on the first split, with the table's own prices in thousands of dollars."""
+    case, out, results = finished
+    if not case.startswith("boston"):
+        pytest.skip("has no figure with predictions")
+    test = standard_splits(506, 2)[0][1]
+    figure = read_arrays(out / "figure.safetensors")
+    np.testing.assert_allclose(figure["y"], load("boston").y[test], rtol=1e-5)
+    for method in ("sgd", "student 13-4-2"):
+        mean, std = figure[f"mean.{method}"], figure[f"std.{method}"]
+        expected = stats.norm(mean, std).logpdf(figure["y"]).mean()
+        assert rows_of(results, "log_likelihood")[method]["values"][0] == pytest.approx(expected, rel=1e-4)
+        rmse = np.sqrt(np.mean((mean - figure["y"]) ** 2))
+        assert rows_of(results, "rmse")[method]["values"][0] == pytest.approx(rmse, rel=1e-4)
+
+
+def test_settings_are_chosen_and_splits_are_drawn_as_asked(tmp_path, finished):
+    case, _, results = finished
+    if case != "boston literal":
+        pytest.skip("one experiment is enough")
+    other = reproduce(case, tmp_path / "run", "--on", "validation", "--splits", "paper", "--trials", "1", "--seed", "3")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["on"], config["splits"], config["trials"], config["seed"]) == ("validation", "paper", 1, 3)
+    assert len(read_arrays(tmp_path / "run" / "figure.safetensors")["y"]) == 50
+    sgd = rows_of(other, "rmse")["sgd"]
+    assert sgd["trials"] == 1
+    assert sgd["values"][0] not in rows_of(results, "rmse")["sgd"]["values"]
+
+
+# Splits
+
+
+@pytest.mark.parametrize(("splits", "sizes"), [("standard", (455, 51)), ("paper", (456, 50))])
+def test_rows_are_split_and_standardised_on_what_is_learned_from(splits, sizes):
+    table = load("boston")
+    preset = dataclasses.replace(boston.PRESETS["quick"], splits=splits)
+    rows = standard_splits(506, 2) if splits == "standard" else random_splits(506, 50, 2, seed=7)
+    for split, (train, test) in zip(regression.split_table(table, preset, 2, seed=7), rows, strict=True):
+        assert (len(split.train.x), len(split.test.x)) == sizes
+        for part, where in ((split.train, train), (split.test, test)):
+            prices = np.asarray(part.y)[:, 0] * split.scale + split.center
+            np.testing.assert_allclose(prices, table.y[where], rtol=1e-4)
+        np.testing.assert_allclose(np.mean(split.train.x, axis=0), 0, atol=1e-5)
+        np.testing.assert_allclose(np.std(split.train.x, axis=0), 1, rtol=1e-4)
+
+
+def test_test_rows_are_never_seen_in_validation():
+    """The prices are made unique, so that they tell the rows."""
+    table = load("boston")._replace(y=np.arange(506.0))
+    preset = dataclasses.replace(boston.PRESETS["quick"], on="validation")
+    for split, (train, _) in zip(regression.split_table(table, preset, 2, 0), standard_splits(506, 2), strict=True):
+        new, held = (
+            set(np.rint(np.asarray(part.y)[:, 0] * split.scale + split.center).astype(int).tolist())
+            for part in (split.train, split.test)
+        )
+        assert (len(new), len(held)) == (404, 51)
+        assert not new & held
+        assert new | held == set(train.tolist())
+
+
+def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation():
+    images = fake_mnist("mnist")
+    data, held_out = mnist.split(mnist.PRESETS["quick"])
+    np.testing.assert_allclose(data.x, images.train_x[:40] / 126, rtol=1e-6)
+    np.testing.assert_allclose(held_out.x, images.test_x / 126, rtol=1e-6)
+    again, validation = mnist.split(dataclasses.replace(mnist.PRESETS["quick"], on="validation"))
+    np.testing.assert_array_equal(again.x, data.x)
+    np.testing.assert_allclose(validation.x, images.train_x[50:] / 126, rtol=1e-6)
+    np.testing.assert_array_equal(validation.y, images.train_y[50:])
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mnist", "--splits", "paper"], "--splits paper does not apply to mnist: leave it out"),
+        (["toy2d", "--on", "validation"], "--on validation does not apply to toy2d: leave it out"),
+        (["toy1d", "--splits", "standard"], "--splits standard does not apply to toy1d: leave it out"),
+        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, quick"),
+        (["boston", "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_what_an_experiment_does_not_have_is_refused_before_anything_is_written(arguments, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["reproduce", *arguments, "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_presets_are_runnable_as_they_stand():
+    for name in ("mnist", "boston", "uci"):
+        for preset in EXPERIMENTS[name].PRESETS.values():
+            assert preset.steps >= preset.burn_in + preset.thin
+            assert preset.thin % preset.settings.update_every == 0
