@@ -1,7 +1,9 @@
 """Run folders: whole files or none, resumption in the same bits, and refusals that say what to do."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +13,8 @@ import pytest
 
 import darkbayes as db
 from darkbayes.files import read_arrays, read_json, write_arrays, write_json
-from darkbayes.runs import Run, load_checkpoint, named_leaves, provenance, row, save_checkpoint
-from darkbayes.student import Distillation
+from darkbayes.runs import CHECKPOINT_SHARE, Run, load_checkpoint, named_leaves, provenance, row, save_checkpoint
+from darkbayes.student import Distillation, Snapshot
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +192,33 @@ def test_a_resumed_distillation_ends_in_the_same_bits(parts, tmp_path):
     assert whole.read_bytes() == again.read_bytes()
 
 
+@pytest.mark.parametrize(("save_s", "between"), [(0.01, 10), (0.2, 10), (3.0, 150)])
+def test_checkpoints_take_little_of_a_runs_time(save_s, between, tmp_path, monkeypatch):
+    """By a clock of its own: 4,000 chunks of half a second, and checkpoints that take their time."""
+    now, saved = [0.0], []
+
+    def save(folder: Path, state: object, step: int) -> None:
+        saved.append(now[0])
+        now[0] += save_s
+
+    def chunks(state: Snapshot, steps: int) -> Iterator[Snapshot]:
+        for step in range(1, steps + 1):
+            now[0] += 0.5
+            yield Snapshot(state, step, None, None)
+
+    state = SimpleNamespace(update_key=jax.random.key(0), teacher=SimpleNamespace(step=np.int32(4000)))
+    endless = SimpleNamespace(
+        check_steps=int, init=lambda key: state, run=chunks, best=lambda state: {"weight": np.ones(2)}
+    )
+    monkeypatch.setattr("darkbayes.runs.time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr("darkbayes.runs.save_checkpoint", save)
+    Run(tmp_path / "run", {}, quiet=True).distil("d", endless, jax.random.key(0), 4000)
+    # The first is the one that is timed, the last is the one at the end; a pause lasts until the next chunk is over.
+    assert (len(saved) - 2) * save_s <= CHECKPOINT_SHARE * now[0]
+    assert np.diff(saved)[1:-1] == pytest.approx(between + save_s, abs=1.0)
+    assert len(saved) > 2000 / (between + save_s + 1.0)
+
+
 def test_metrics_have_one_line_per_step_after_resuming(parts, tmp_path):
     key = jax.random.key(0)
     run = Run(tmp_path / "run", {}, quiet=True)
@@ -211,6 +240,11 @@ def test_results_say_where_they_come_from(tmp_path):
     assert {"commit", "jax", "device", "command", "wall_s"} <= origin.keys()
     write_json(tmp_path / "p.json", origin)
     assert read_json(tmp_path / "p.json") == origin
+
+
+def test_a_copy_of_a_checkout_is_told_its_commit(monkeypatch):
+    monkeypatch.setenv("DARKBAYES_COMMIT", "0123abc")
+    assert provenance(seed=0, wall_s=0.0)["commit"] == "0123abc"
 
 
 def test_a_row_has_mean_and_standard_error():
