@@ -41,7 +41,7 @@ BEST = Preset(
     thin=50,
     optimiser="adam",
     learning_rate=5e-3,
-    jitter=0.1,
+    jitter=(0.1, 0.5),
     settings=Settings(num_chains=4, query_batch=64, update_every=2, reservoir=100, reservoir_picks=2),
     comparators=Comparators(),
 )
@@ -63,7 +63,7 @@ PRESETS = {
         thin=10,
         optimiser="stepped",
         learning_rate=1e-2,
-        jitter=0.05,
+        jitter=(0.05,),
         student_prior=1e-3,
         settings=Settings(query_batch=1, reservoir=1000),
         comparators=None,

@@ -30,7 +30,15 @@ from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
-from darkbayes.predict import ClassPredictive, metrics, predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.predict import (
+    ClassPredictive,
+    Predictive,
+    metrics,
+    predict_average,
+    predict_draws,
+    predict_plugin,
+    predict_student,
+)
 from darkbayes.runs import Run, row
 from darkbayes.student import (
     DistillationState,
@@ -220,7 +228,7 @@ def _distilled(
     state: DistillationState = run.distil("student", side_by_side([parts] * trials), key, preset.steps)
     weights = jax.tree.map(lambda leaf: leaf[:, 0], state.students)
     return {
-        "sgld": predict_average(state.average).probs,
+        "sgld": predict_average(state.average).mean,
         "student": _each(lambda params: predict_student(student, params, held_out.x), weights, trials),
         "draws": state.average.count[0],
     }
@@ -275,7 +283,7 @@ def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, tri
     fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, None)))(jax.random.split(fit_key, trials), data)
     draw_keys = jax.random.split(draw_key, trials)
 
-    def predict(number: int, trial: tuple[Key, PyTree]) -> ClassPredictive:
+    def predict(number: int, trial: tuple[Key, PyTree]) -> Predictive:
         if number == 0:
             return predict_plugin(method.posterior, trial[1], held_out.x)
         return predict_draws(method.posterior, method.draws(*trial, number), held_out.x)

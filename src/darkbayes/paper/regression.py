@@ -18,7 +18,7 @@ from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
 from darkbayes.predict import RegressionPredictive, metrics, predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import GaussianStudent, Settings, Student, distillation, jitter, side_by_side
+from darkbayes.student import GaussianStudent, Queries, Settings, Student, distillation, jitter, mix, side_by_side
 from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
 from darkbayes.types import Data, Key, Network
 
@@ -69,7 +69,8 @@ class Preset:
     """The student's: Adam, whose rate falls to zero along a cosine, or the paper's SGD, whose rate is multiplied by 0.8
     every 5,000 steps."""
     learning_rate: float
-    jitter: float
+    jitter: tuple[float, ...]
+    """Standard deviations of the noise on queries; each is used for an equal share of them."""
     settings: Settings
     prior_precision: float = 1.0
     noise_precision: float | None = None
@@ -153,7 +154,7 @@ class Experiment:
     def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
         """The scores of the teacher and of each student; they share the teacher's randomness."""
         preset, posterior, found = self.preset, self.posterior(noise), {}
-        sampler = self._sampler()
+        sampler, queries = self._sampler(), _mixed([jitter(scale) for scale in preset.jitter])
         kind = " input noise" if noise == "input" else ""
         for hidden in preset.students:
             student = preset.student(hidden)
@@ -172,17 +173,17 @@ class Experiment:
                     )
                     return distillation(teacher, student, queries, preset.settings)
 
-                queries = jitter(preset.jitter)
                 parts = side_by_side([one(split) for split in self.splits])
                 key = jax.random.fold_in(self.key, ("known", "sampled", "input").index(noise))
                 state = self.run.distil(self._path(name), parts, key, preset.steps)
                 weights = parts.best(state)
-                assert state.reservoir is not None
+                reservoir = state.reservoir
+                assert reservoir is not None
                 return _scores(
                     [
                         ("student", lambda k, x: predict_student(student, _at(k, weights), x)),
                         # The draws that the reservoirs hold are a fair sample of all.
-                        ("sgld", lambda k, x: predict_draws(posterior, _at(k, state.reservoir.slots), x)),
+                        ("sgld", lambda k, x: predict_draws(posterior, _at(k, reservoir.slots), x)),
                     ],
                     self.splits,
                 )
@@ -262,6 +263,12 @@ class Experiment:
 
     def _path(self, name: str) -> str:
         return "/".join(filter(None, (self.folder, name.replace(" ", "-"))))
+
+
+def _mixed(queries: list[Queries]) -> Queries:
+    """Each generator for an equal share of the queries."""
+    first, *rest = queries
+    return mix(first, _mixed(rest), 1 / len(queries)) if rest else first
 
 
 def _at(index: int, tree: Any) -> Any:

@@ -96,4 +96,5 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
             raise InvalidInput(f"side_by_side needs runs that differ in arrays alone, not {first!r} and {column[-1]!r}")
         apart.append(None if same or not eqx.is_array(first) else jnp.stack(column))
         shared.append(first if apart[-1] is None else None)
-    return SideBySide(*(jax.tree.unflatten(structures[0], part) for part in (apart, shared)), len(runs))
+    apart, shared = (jax.tree.unflatten(structures[0], part) for part in (apart, shared))
+    return SideBySide(apart, shared, len(runs))

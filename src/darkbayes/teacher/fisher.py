@@ -83,7 +83,7 @@ def fisher_sgld(
             wanted = step * scale
             # A tenth at least: no more than most of the noise is trusted to the minibatch.
             spread = jnp.sqrt(jnp.maximum(wanted - 0.25 * wanted**2 * excess * square, 0.1 * wanted))
-            return (-0.5 * wanted * g + spread * xi).astype(g.dtype)
+            return jnp.asarray(-0.5 * wanted * g + spread * xi, g.dtype)
 
         return jax.tree.map(move, grads, squares, normal_like(key, grads)), FisherState(state.count + 1, squares)
 
