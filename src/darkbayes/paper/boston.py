@@ -32,11 +32,11 @@ from darkbayes.student import Settings
 BEST = Preset(
     trials=20,
     noise=("sampled", "input"),
-    students=((50,),),
+    students=((50,), (100, 100)),
     sampler="fisher",
     step_size=0.03,
     batch_size=64,
-    steps=40_000,
+    steps=50_000,
     burn_in=15_000,
     thin=50,
     optimiser="adam",

@@ -45,9 +45,9 @@ class Comparators:
     ensemble_size: int = 5
     pbp_passes: int = 40
     hmc_chains: int = 2
-    hmc_warmup: int = 300
-    hmc_draws: int = 200
-    hmc_depth: int = 9
+    hmc_warmup: int = 200
+    hmc_draws: int = 100
+    hmc_depth: int = 8
 
 
 @dataclasses.dataclass(frozen=True)
