@@ -330,19 +330,22 @@ def _costs(
     x = x[:images]
     members = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(1), 10))
 
-    def average(networks: int) -> Callable[[Array], Array]:
+    @jax.jit
+    def average(networks: Array, members: PyTree, x: Array) -> Array:
         """The average prediction of that many networks; ten different ones in turn cost what as many others would."""
 
         def one(step: Array, total: Array) -> Array:
             draw = jax.tree.map(lambda leaf: leaf[step % 10], members)
             return total + posterior.distribution(draw, x).probs
 
-        return jax.jit(lambda x: jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks)
+        return jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks
 
     networks = {"student": 1, "sgld": draws, "mc": MC_DRAWS}
     if preset.comparators is not None:
         networks["ensemble"] = preset.comparators.ensemble_size
-    timed = run.once("costs", lambda: {name: _median_ms(average(count), x) for name, count in networks.items()})
+    timed = run.once(
+        "costs", lambda: {name: _median_ms(average, count, members, x) for name, count in networks.items()}
+    )
     rows = []
     for name, count in networks.items():
         label = "dropout mc, bbb" if name == "mc" else name
@@ -354,11 +357,11 @@ def _costs(
     return rows
 
 
-def _median_ms(function: Callable[[Array], Array], x: Array, repeats: int = 5) -> float:
-    jax.block_until_ready(function(x))
+def _median_ms(function: Callable[..., Array], *arguments: Any) -> float:
+    jax.block_until_ready(function(*arguments))
     times = []
-    for _ in range(repeats):
+    for _ in range(5):
         began = time.perf_counter()
-        jax.block_until_ready(function(x))
+        jax.block_until_ready(function(*arguments))
         times.append(time.perf_counter() - began)
     return 1e3 * float(np.median(times))
