@@ -32,17 +32,17 @@ from darkbayes.student import Settings
 BEST = Preset(
     trials=20,
     noise=("sampled", "input"),
-    students=((50,), (100, 100)),
+    students=((50,),),
     sampler="fisher",
     step_size=0.03,
     batch_size=64,
-    steps=50_000,
-    burn_in=15_000,
-    thin=50,
+    steps=80_000,
+    burn_in=20_000,
+    thin=100,
     optimiser="adam",
     learning_rate=5e-3,
     jitter=(0.1, 0.5),
-    settings=Settings(num_chains=4, query_batch=64, update_every=2, reservoir=100, reservoir_picks=2),
+    settings=Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
     comparators=Comparators(),
 )
 

@@ -21,7 +21,7 @@ from darkbayes.runs import Run, row
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 
 PRESETS = {
-    "best": replace(boston.BEST, noise=("sampled",), batch_size=100, comparators=None),
+    "best": replace(boston.BEST, noise=("sampled",), students=((50,), (100, 100)), batch_size=100, comparators=None),
     "quick": replace(boston.PRESETS["quick"], noise=("sampled",), comparators=None),
 }
 
