@@ -30,7 +30,15 @@ from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
-from darkbayes.predict import ClassPredictive, metrics, predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.predict import (
+    ClassPredictive,
+    Predictive,
+    metrics,
+    predict_average,
+    predict_draws,
+    predict_plugin,
+    predict_student,
+)
 from darkbayes.runs import Run, row
 from darkbayes.student import (
     DistillationState,
@@ -224,7 +232,7 @@ def _distilled(
     state: DistillationState = run.distil("student", side_by_side([parts] * trials), key, preset.steps)
     weights = jax.tree.map(lambda leaf: leaf[:, 0], state.students)
     return {
-        "sgld": predict_average(state.average).probs,
+        "sgld": predict_average(state.average).mean,
         "student": _each(lambda params: predict_student(student, params, held_out.x), weights, trials),
         "draws": state.average.count[0],
     }
@@ -279,7 +287,7 @@ def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, tri
     fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, None)))(jax.random.split(fit_key, trials), data)
     draw_keys = jax.random.split(draw_key, trials)
 
-    def predict(number: int, trial: tuple[Key, PyTree]) -> ClassPredictive:
+    def predict(number: int, trial: tuple[Key, PyTree]) -> Predictive:
         if number == 0:
             return predict_plugin(method.posterior, trial[1], held_out.x)
         return predict_draws(method.posterior, method.draws(*trial, number), held_out.x)
@@ -326,19 +334,22 @@ def _costs(
     x = x[:images]
     members = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(1), 10))
 
-    def average(networks: int) -> Callable[[Array], Array]:
+    @jax.jit
+    def average(networks: Array, members: PyTree, x: Array) -> Array:
         """The average prediction of that many networks; ten different ones in turn cost what as many others would."""
 
         def one(step: Array, total: Array) -> Array:
             draw = jax.tree.map(lambda leaf: leaf[step % 10], members)
             return total + posterior.distribution(draw, x).probs
 
-        return jax.jit(lambda x: jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks)
+        return jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks
 
     networks = {"student": 1, "sgld": draws, "mc": MC_DRAWS}
     if preset.comparators is not None:
         networks["ensemble"] = preset.comparators.ensemble_size
-    timed = run.once("costs", lambda: {name: _median_ms(average(count), x) for name, count in networks.items()})
+    timed = run.once(
+        "costs", lambda: {name: _median_ms(average, count, members, x) for name, count in networks.items()}
+    )
     rows = []
     for name, count in networks.items():
         label = "dropout mc, bbb" if name == "mc" else name
@@ -350,11 +361,11 @@ def _costs(
     return rows
 
 
-def _median_ms(function: Callable[[Array], Array], x: Array, repeats: int = 5) -> float:
-    jax.block_until_ready(function(x))
+def _median_ms(function: Callable[..., Array], *arguments: Any) -> float:
+    jax.block_until_ready(function(*arguments))
     times = []
-    for _ in range(repeats):
+    for _ in range(5):
         began = time.perf_counter()
-        jax.block_until_ready(function(x))
+        jax.block_until_ready(function(*arguments))
         times.append(time.perf_counter() - began)
     return 1e3 * float(np.median(times))

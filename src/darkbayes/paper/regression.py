@@ -5,7 +5,9 @@ Inputs and targets are standardised on the training part of each split; scores a
 
 import dataclasses
 import operator
+import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,11 +18,11 @@ import optax
 from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
 from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
-from darkbayes.predict import RegressionPredictive, metrics, predict_draws, predict_student
+from darkbayes.predict import Predictive, metrics, predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import GaussianStudent, Settings, Student, distillation, jitter, side_by_side
+from darkbayes.student import GaussianStudent, Queries, Settings, Student, distillation, jitter, mix, side_by_side
 from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
-from darkbayes.types import Data, Key, Network
+from darkbayes.types import Array, Data, Key, Network
 
 PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
@@ -45,9 +47,9 @@ class Comparators:
     ensemble_size: int = 5
     pbp_passes: int = 40
     hmc_chains: int = 2
-    hmc_warmup: int = 300
-    hmc_draws: int = 200
-    hmc_depth: int = 9
+    hmc_warmup: int = 200
+    hmc_draws: int = 100
+    hmc_depth: int = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Preset:
     """The student's: Adam, whose rate falls to zero along a cosine, or the paper's SGD, whose rate is multiplied by 0.8
     every 5,000 steps."""
     learning_rate: float
-    jitter: float
+    jitter: tuple[float, ...]
+    """Standard deviations of the noise on queries; each is used for an equal share of them."""
     settings: Settings
     prior_precision: float = 1.0
     noise_precision: float | None = None
@@ -152,45 +155,40 @@ class Experiment:
 
     def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
         """The scores of the teacher and of each student; they share the teacher's randomness."""
-        preset, posterior, found = self.preset, self.posterior(noise), {}
-        sampler = self._sampler()
+        posterior, sampler, found = self.posterior(noise), self._sampler(), {}
         kind = " input noise" if noise == "input" else ""
-        for hidden in preset.students:
-            student = preset.student(hidden)
-            label = "-".join(map(str, (self.stacked.x.shape[-1], *hidden, 2)))
-            name = f"student{kind} {label}"
-
-            def compute(student: Student = student, name: str = name) -> dict[str, Any]:
-                def one(split: Split) -> Any:
-                    teacher = minibatch_chain(
-                        posterior,
-                        sampler,
-                        *split.train,
-                        batch_size=min(preset.batch_size, len(split.train.x)),
-                        burn_in=preset.burn_in,
-                        thin=preset.thin,
-                    )
-                    return distillation(teacher, student, queries, preset.settings)
-
-                queries = jitter(preset.jitter)
-                parts = side_by_side([one(split) for split in self.splits])
-                key = jax.random.fold_in(self.key, ("known", "sampled", "input").index(noise))
-                state = self.run.distil(self._path(name), parts, key, preset.steps)
-                weights = parts.best(state)
-                assert state.reservoir is not None
-                return _scores(
-                    [
-                        ("student", lambda k, x: predict_student(student, _at(k, weights), x)),
-                        # The draws that the reservoirs hold are a fair sample of all.
-                        ("sgld", lambda k, x: predict_draws(posterior, _at(k, state.reservoir.slots), x)),
-                    ],
-                    self.splits,
-                )
-
-            arrays = self.run.once(self._path(name), compute)
+        for hidden in self.preset.students:
+            name = f"student{kind} " + "-".join(map(str, (self.stacked.x.shape[-1], *hidden, 2)))
+            student = self.preset.student(hidden)
+            arrays = self.run.once(self._path(name), partial(self._distil, name, posterior, sampler, student))
             found.setdefault("sgld" + kind, _part(arrays, "sgld"))
             found[name] = _part(arrays, "student")
         return found
+
+    def _distil(
+        self, name: str, posterior: Posterior, sampler: optax.GradientTransformationExtraArgs, student: Student
+    ) -> dict[str, Any]:
+        preset, queries = self.preset, _mixed([jitter(scale) for scale in self.preset.jitter])
+        runs = []
+        for split in self.splits:
+            batch_size = min(preset.batch_size, len(split.train.x))
+            teacher = minibatch_chain(
+                posterior, sampler, *split.train, batch_size=batch_size, burn_in=preset.burn_in, thin=preset.thin
+            )
+            runs.append(distillation(teacher, student, queries, preset.settings))
+        parts = side_by_side(runs)
+        # The same key whichever the student, so that all have the same teacher.
+        state = self.run.distil(self._path(name), parts, self._key("sgld"), preset.steps)
+        weights, reservoir = parts.best(state), state.reservoir
+        assert reservoir is not None
+        return _scores(
+            {
+                "student": lambda k, x: predict_student(student, _at(k, weights), x),
+                # The draws that the reservoirs hold are a fair sample of all.
+                "sgld": lambda k, x: predict_draws(posterior, _at(k, reservoir.slots), x),
+            },
+            self.splits,
+        )
 
     def _sampler(self) -> optax.GradientTransformationExtraArgs:
         preset, examples = self.preset, len(self.splits[0].train.x)
@@ -201,42 +199,41 @@ class Experiment:
 
     def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:
         """The scores of a comparator, fitted on all splits at once; it predicts with `number` draws."""
+        return _part(self.run.once(self._path(name), partial(self._fit, name, method, number)), name)
 
-        def compute() -> dict[str, Any]:
-            # Each comparator has a key of its own, whichever others are run.
-            fit_key, draw_key = jax.random.split(jax.random.fold_in(self.key, sum(name.encode())))
-            fitted = jax.jit(jax.vmap(method.fit))(jax.random.split(fit_key, len(self.splits)), self.stacked)
-            raise_if_diverged(fitted)
-            keys = jax.random.split(draw_key, len(self.splits))
+    def _fit(self, name: str, method: Any, number: int) -> dict[str, Any]:
+        fit_key, draw_key = jax.random.split(self._key(name))
+        fitted = jax.jit(jax.vmap(method.fit))(jax.random.split(fit_key, len(self.splits)), self.stacked)
+        raise_if_diverged(fitted)
+        keys = jax.random.split(draw_key, len(self.splits))
 
-            def predict(k: int, x: Any) -> RegressionPredictive:
-                if isinstance(method, PBP):
-                    return predict_student(method, _at(k, fitted), x)  # pyright: ignore[reportReturnType]
-                draws = method.draws(keys[k], _at(k, fitted), number)
-                return predict_draws(method.posterior, draws, x)  # pyright: ignore[reportReturnType]
+        def predict(k: int, x: Array) -> Predictive:
+            if isinstance(method, PBP):
+                return predict_student(method, _at(k, fitted), x)
+            return predict_draws(method.posterior, method.draws(keys[k], _at(k, fitted), number), x)
 
-            return _scores([(name, predict)], self.splits)
-
-        return _part(self.run.once(self._path(name), compute), name)
+        return _scores({name: predict}, self.splits)
 
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
         """The scores of NUTS on the full posterior, split after split."""
-        posterior, found = self.posterior("sampled"), []
-        for k, split in enumerate(self.splits):
+        posterior = self.posterior("sampled")
+        found = [
+            _part(self.run.once(self._path(f"hmc/split-{k}"), partial(self._nuts, settings, posterior, k)), "hmc")
+            for k in range(len(self.splits))
+        ]
+        scores = {metric: np.concatenate([of[metric] for of in found]) for metric in METRICS}
+        return scores | {name: found[0][name] for name in ("mean", "std")}
 
-            def compute(k: int = k, split: Split = split) -> dict[str, Any]:
-                chain = nuts_chain(
-                    posterior, *split.train, burn_in=settings.hmc_warmup, max_tree_depth=settings.hmc_depth
-                )
-                key = jax.random.fold_in(jax.random.fold_in(self.key, sum(b"hmc")), k)
-                label = None if self.run.quiet else f"hmc, split {k}"
-                draws = sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
-                return _scores([("hmc", lambda _, x: predict_draws(posterior, draws, x))], [split])
+    def _nuts(self, settings: Comparators, posterior: Posterior, k: int) -> dict[str, Any]:
+        split, label = self.splits[k], None if self.run.quiet else f"hmc, split {k}"
+        chain = nuts_chain(posterior, *split.train, burn_in=settings.hmc_warmup, max_tree_depth=settings.hmc_depth)
+        key = jax.random.fold_in(self._key("hmc"), k)
+        draws = sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
+        return _scores({"hmc": lambda _, x: predict_draws(posterior, draws, x)}, [split])
 
-            found.append(_part(self.run.once(self._path(f"hmc/split-{k}"), compute), "hmc"))
-        return {metric: np.concatenate([of[metric] for of in found]) for metric in METRICS} | {
-            name: found[0][name] for name in ("mean", "std")
-        }
+    def _key(self, name: str) -> Key:
+        """A key for each method, whichever others are run."""
+        return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
         """The scores of all the other methods."""
@@ -264,6 +261,12 @@ class Experiment:
         return "/".join(filter(None, (self.folder, name.replace(" ", "-"))))
 
 
+def _mixed(queries: list[Queries]) -> Queries:
+    """Each generator for an equal share of the queries."""
+    first, *rest = queries
+    return mix(first, _mixed(rest), 1 / len(queries)) if rest else first
+
+
 def _at(index: int, tree: Any) -> Any:
     return jax.tree.map(operator.itemgetter(index), tree)
 
@@ -273,23 +276,23 @@ def _part(arrays: dict[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(f"{method}."): value for name, value in arrays.items() if name.startswith(f"{method}.")}
 
 
-def _scores(methods: list[tuple[str, Callable[[int, Any], Any]]], splits: list[Split]) -> dict[str, Any]:
+def _scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]) -> dict[str, Any]:
     """Each metric of each method on every split, in the target's unit, and what it predicts on the first."""
     arrays: dict[str, Any] = {}
-    for name, predict in methods:
+    for name, predict in methods.items():
         scores = []
         for k, split in enumerate(splits):
-            predictive = predict(k, split.test.x)
+            predictive, y = predict(k, split.test.x), split.test.y
             scores.append(
                 (
-                    metrics.log_likelihood(predictive, split.test.y) - np.log(split.scale),
-                    metrics.rmse(predictive, split.test.y) * split.scale,
-                    metrics.crps(predictive, split.test.y) * split.scale,
-                    metrics.coverage(predictive, split.test.y, 0.9),
+                    metrics.log_likelihood(predictive, y) - np.log(split.scale),
+                    metrics.rmse(predictive, y) * split.scale,
+                    metrics.crps(predictive, y) * split.scale,
+                    metrics.coverage(predictive, y, 0.9),
                 )
             )
             if k == 0:
                 arrays[f"{name}.mean"] = predictive.mean[:, 0] * split.scale + split.center
                 arrays[f"{name}.std"] = jnp.sqrt(predictive.variance[:, 0]) * split.scale
-        arrays |= {f"{name}.{metric}": values for metric, values in zip(METRICS, np.transpose(scores), strict=True)}
+        arrays |= {f"{name}.{metric}": of for metric, of in zip(METRICS, np.transpose(scores), strict=True)}
     return arrays

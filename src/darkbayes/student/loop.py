@@ -40,7 +40,7 @@ from darkbayes.teacher import (
     start_chains,
     step_chains,
 )
-from darkbayes.types import Array, Chain, Key, PyTree
+from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -356,7 +356,7 @@ def distil(
 _REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
 
 
-def winners(divergences: Array, state: DistillationState) -> np.ndarray:
+def winners(divergences: ArrayLike, state: DistillationState) -> np.ndarray:
     """The student closest to its teacher, of each run where there are several; one that is not finite never wins."""
     known = np.where(np.isnan(divergences), np.inf, divergences)
     if not np.isfinite(known).any(axis=-1).all():

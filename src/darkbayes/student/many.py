@@ -99,5 +99,5 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
             )
         apart.append(None if same or not eqx.is_array(first) else jnp.stack(column))
         shared.append(first if apart[-1] is None else None)
-    whole = structures[0]
-    return SideBySide(jax.tree.unflatten(whole, apart), jax.tree.unflatten(whole, shared), len(runs))
+    apart, shared = (jax.tree.unflatten(structures[0], part) for part in (apart, shared))
+    return SideBySide(apart, shared, len(runs))
