@@ -10,6 +10,7 @@ the log posterior estimated on M of N examples, V the running mean of g^2 and la
 where C = V / (1 + s) is the variance of g, noise that the minibatch brings along and that need not be added again.
 The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of C = (N/M) F
 and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients C = 0 and F = V.
+(The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
 changes slowly, over 1 / (1 - decay) steps, so the gradient of P that an exact sampler would add is left out, as is
@@ -26,10 +27,6 @@ from darkbayes.errors import InvalidInput, require_positive
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
-
-
-def _bits(dtype: Any) -> int:
-    return jnp.finfo(dtype).bits
 
 
 class FisherState(NamedTuple):
@@ -73,7 +70,7 @@ def fisher_sgld(
 
     def init(params: PyTree) -> FisherState:
         # At least single precision: in half, a thousandth more or less is lost.
-        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, max(w.dtype, jnp.float32, key=_bits)), params)
+        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), params)
         return FisherState(jnp.zeros((), jnp.int32), squares)
 
     def update(
