@@ -20,7 +20,17 @@ from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
 from darkbayes.predict import Predictive, metrics, predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import GaussianStudent, Queries, Settings, Student, distillation, jitter, mix, side_by_side
+from darkbayes.student import (
+    GaussianStudent,
+    MixtureStudent,
+    Queries,
+    Settings,
+    Student,
+    distillation,
+    jitter,
+    mix,
+    side_by_side,
+)
 from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
 from darkbayes.types import Array, Data, Key, Network
 
@@ -93,13 +103,15 @@ class Preset:
             return GaussianSampledNoise(shape=self.noise_prior[0], rate=self.noise_prior[1])
         return GaussianInputNoise()
 
-    def student(self, hidden: tuple[int, ...]) -> Student:
+    def student(self, hidden: tuple[int, ...], noise: Noise) -> Student:
+        """A student of the given hidden layers. Where the noise depends on the input, draws disagree on it as well:
+        their mixture has long tails, which one Gaussian cannot follow and two can."""
+        family = MixtureStudent(components=2, quadrature=8) if noise == "input" else GaussianStudent()
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
         if self.optimiser == "adam":
             optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=5_000))
-        family = GaussianStudent()
         return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
 
 
@@ -158,8 +170,9 @@ class Experiment:
         posterior, sampler, found = self.posterior(noise), self._sampler(), {}
         kind = " input noise" if noise == "input" else ""
         for hidden in self.preset.students:
-            name = f"student{kind} " + "-".join(map(str, (self.stacked.x.shape[-1], *hidden, 2)))
-            student = self.preset.student(hidden)
+            student = self.preset.student(hidden, noise)
+            widths = self.stacked.x.shape[-1], *hidden, student.family.width
+            name = f"student{kind} " + "-".join(map(str, widths))
             arrays = self.run.once(self._path(name), partial(self._distil, name, posterior, sampler, student))
             found.setdefault("sgld" + kind, _part(arrays, "sgld"))
             found[name] = _part(arrays, "student")

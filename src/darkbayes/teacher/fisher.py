@@ -69,8 +69,8 @@ def fisher_sgld(
     )
 
     def init(params: PyTree) -> FisherState:
-        # At least single precision: in half, a thousandth more or less is lost.
-        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), params)
+        # Single precision whatever the weights are: in half, a thousandth more or less is lost.
+        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
         return FisherState(jnp.zeros((), jnp.int32), squares)
 
     def update(
