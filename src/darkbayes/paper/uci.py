@@ -4,8 +4,8 @@
     darkbayes reproduce uci --preset quick      two splits, shorter chains: minutes
 
 Test log likelihood and RMSE in the target's unit, beside the published numbers of other methods. Ours:
-results/uci-best.json. The teacher has the benchmark's one hidden layer of 50 units, its student two of 100. The settings
-are about Boston's, which were chosen there on validation parts, with shorter chains and larger batches.
+results/uci-best.json. The teacher has the benchmark's one hidden layer of 50 units, its student two of 100. The
+settings are about Boston's, which were chosen there on validation parts, with shorter chains and larger batches.
 """
 
 from dataclasses import replace

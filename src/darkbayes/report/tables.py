@@ -256,7 +256,8 @@ def made_by(results: dict[str, Any]) -> str:
     """How the numbers were made."""
     origin = results["provenance"]
     commit = (origin["commit"] or "none")[:10]
-    return f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
+    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
+    return made + (f" ({origin['note']})" if "note" in origin else "")
 
 
 def repeated(results: dict[str, Any]) -> str:
