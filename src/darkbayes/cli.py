@@ -28,7 +28,7 @@ class Reproduce:
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
     """which experiment"""
     preset: Literal["best", "literal", "quick"] = "best"
-    """best: our settings. literal: the paper's Algorithm 1 and settings. quick: best, smaller, one trial"""
+    """best: our settings. literal: the paper's Algorithm 1 and settings. quick: best, smaller, one or two trials"""
     trials: int | None = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
@@ -50,7 +50,7 @@ class Reproduce:
 
     def run(self) -> None:
         """Run it."""
-        _require(*["numpyro"] * (self.experiment != "mnist"), *["matplotlib", "jinja2"] * self.report)
+        _require(*["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 
         _check_seed(self.seed)

@@ -286,6 +286,9 @@ def _commit() -> str | None:
         ).stdout.strip()
 
     try:
+        git(
+            "ls-files", "--error-unmatch", "--", Path(__file__).name
+        )  # Fails for a copy that lies inside another checkout.
         changed = git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):

@@ -1,6 +1,6 @@
 """What all comparators share: one compiled loop over minibatches, and what a method must say to be trained by it.
 
-A comparator is fitted on the same `Posterior` as a teacher and ends in draws of it, so that ``predict_draws`` gives the
+A comparator is fitted on a `Posterior`, as a teacher is, and ends in draws of it, so that ``predict_draws`` gives the
 common predictive form. It says what the optimiser starts from (`start`), what it lowers (`loss`) and how the result
 becomes draws (`draws`); `fit` is the same for all. It is a pure function of a key and the data, so that
 

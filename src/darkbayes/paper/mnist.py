@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
+from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble, raise_if_diverged
 from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.files import write_arrays
@@ -172,7 +172,7 @@ PAPER = {
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
     """Fit every method, all trials side by side; returns the rows of results."""
-    data, held_out = split(preset)
+    data, held_out = split(preset, run.quiet)
     network = mlp(preset.hidden, CLASSES)
     posterior = Posterior(network, Softmax(CLASSES), GaussianPrior(preset.prior_precision), num_data=len(data.x))
     keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
@@ -200,9 +200,9 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
     )
 
 
-def split(preset: Preset) -> tuple[Data, Data]:
+def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     """What to learn from and what to report on, pixels scaled."""
-    images = load("mnist", quiet=False)
+    images = load("mnist", quiet=quiet)
     train = images.train_x / PIXEL_SCALE, images.train_y
     held_out = images.test_x / PIXEL_SCALE, images.test_y
     if preset.on == "validation":
@@ -285,6 +285,7 @@ def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, tri
     method = next(iter(methods.values()))[0]
     fit_key, draw_key = jax.random.split(key)
     fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, None)))(jax.random.split(fit_key, trials), data)
+    raise_if_diverged(fitted)
     draw_keys = jax.random.split(draw_key, trials)
 
     def predict(number: int, trial: tuple[Key, PyTree]) -> Predictive:
@@ -354,7 +355,8 @@ def _costs(
     for name, count in networks.items():
         label = "dropout mc, bbb" if name == "mc" else name
         rows.append(row(label, "networks", [count], {"sgld": 10_000, "student": 1}.get(name)))
-        rows.append(row(label, "parameters", [count * number]))
+        if name != "mc":  # Each stores a network of its own kind, and draws the others from it.
+            rows.append(row(label, "parameters", [count * number]))
         rows.append(row(label, "predict_ms", [float(timed[name])]))
         ratio = float(timed[name] / timed["student"])
         rows.append(row(label, "predict_ratio", [ratio], 10_000 if name == "sgld" else None))

@@ -32,7 +32,7 @@ from darkbayes.student import (
     side_by_side,
 )
 from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
-from darkbayes.types import Array, Data, Key, Network
+from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
@@ -155,11 +155,11 @@ class Experiment:
         self.run, self.folder, self.preset, self.splits, self.key = run, folder, preset, splits, key
         self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
 
-    def posterior(self, noise: Noise, network: Network | None = None) -> Posterior:
+    def posterior(self, noise: Noise) -> Posterior:
         """What is believed of the network's weights, given targets with that kind of noise."""
         likelihood = self.preset.likelihood(noise)
         return Posterior(
-            network or mlp(self.preset.hidden, likelihood.width),
+            mlp(self.preset.hidden, likelihood.width),
             likelihood,
             GaussianPrior(self.preset.prior_precision),
             num_data=len(self.splits[0].train.x),
@@ -190,8 +190,9 @@ class Experiment:
             )
             runs.append(distillation(teacher, student, queries, preset.settings))
         parts = side_by_side(runs)
-        # The same key whichever the student, so that all have the same teacher.
-        state = self.run.distil(self._path(name), parts, self._key("sgld"), preset.steps)
+        # A key for each kind of noise, whichever the student, so that all have the same teacher.
+        key = self._key(f"sgld {type(posterior.likelihood).__name__}")
+        state = self.run.distil(self._path(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
         return _scores(
@@ -250,9 +251,8 @@ class Experiment:
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
         """The scores of all the other methods."""
-        network, size = mlp(self.preset.hidden, 1), settings.batch_size
-        batch_size = min(size, len(self.splits[0].train.x))
-        sampled, varying = self.posterior("sampled", network), self.posterior("input")
+        batch_size = min(settings.batch_size, len(self.splits[0].train.x))
+        sampled, varying = self.posterior("sampled"), self.posterior("input")
 
         def adam(steps: int) -> optax.GradientTransformation:
             return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))

@@ -196,20 +196,19 @@ WORDS = {
         figure="Predictions on the first split",
         caption="Predicted mean and two standard deviations for every home in the test part of the first split. About "
         "95% of them should cross the dashed line, on which the prediction is the true value.",
-        curves="the part that is scored, mean over the splits",
+        curves="256 queries that it did not learn from, mean over the splits",
     ),
     "uci": Words(
         title="Regression on the UCI data sets, beside what others published",
-        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units, the standard "
-        "splits with nine tenths to learn from, scores in the original units of the data. Ours beside published "
-        "numbers of the same benchmark.",
+        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units (the student has "
+        "two of a hundred), the standard splits with nine tenths to learn from, scores in the original units of the "
+        "data. Ours beside published numbers of the same benchmark.",
         quick="a subset of the data sets or splits, and shorter runs",
         trial=_SPLIT,
         summary=_uci_summary,
         figure="How far from PBP",
         caption="Log likelihood per test example, less that of PBP as published. Whiskers are one standard error of "
         "the method itself, the grey band one of PBP. Filled: ours; open: published.",
-        curves="the part that is scored, mean over the splits",
     ),
 }
 

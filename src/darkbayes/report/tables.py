@@ -255,7 +255,8 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 def made_by(results: dict[str, Any]) -> str:
     """How the numbers were made."""
     origin = results["provenance"]
-    commit = (origin["commit"] or "none")[:10]
+    commit = origin["commit"] or "none"
+    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
     made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
     return made + (f" ({origin['note']})" if "note" in origin else "")
 

@@ -15,7 +15,7 @@ from darkbayes.types import Array, Key
 
 
 def image_queries(noise: float = 0.3) -> Queries:
-    """Half of the queries distorted, half with Gaussian noise of standard deviation `noise`: the default for images.
+    """Half of the queries distorted, half with Gaussian noise of standard deviation `noise`: a good choice for images.
 
     Distorted images stay where images lie; noise teaches the student what the teacher says away from there.
     """

@@ -56,7 +56,7 @@ class Settings:
     reservoir: int = 0
     """Past draws to keep per chain; 0 for none."""
     reservoir_picks: int = 1
-    """Kept draws per chain that enter each target."""
+    """Kept draws per chain that enter each target; 0 to keep draws and not teach with them."""
     restarts: int = 1
     """Students to train from different starting weights on the same targets; `best` is the one to keep."""
 
@@ -183,7 +183,7 @@ class Distillation(eqx.Module):
 
     def _draws_at_hand(self, state: DistillationState, key: Key) -> PyTree:
         """The present draw of each chain, and some from its reservoir, along one axis."""
-        if state.reservoir is None:
+        if state.reservoir is None or self.settings.reservoir_picks == 0:
             return state.teacher.draws
         keys = jax.random.split(key, self.settings.num_chains)
         number = self.settings.reservoir_picks
@@ -258,7 +258,7 @@ def distillation(
             256 queries that the student does not learn from by default.
     """
     settings = settings or Settings()
-    least = {"reservoir": 0}
+    least = {"reservoir": 0, "reservoir_picks": 0}
     settings = Settings(
         **{name: require_count(name, value, least.get(name, 1)) for name, value in vars(settings).items()}
     )
