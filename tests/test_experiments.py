@@ -29,7 +29,7 @@ CASES = {
 }
 METHODS = {
     "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
-    "boston": {"sgd", "sgld", "student 13-4-2", "sgld input noise", "student input noise 13-4-2"}
+    "boston": {"sgd", "sgld", "student 13-4-2", "sgld input noise", "student input noise 13-4-6"}
     | {"pbp", "vi", "dropout mc", "ensemble", "hmc"},
     "boston literal": {"sgd", "sgld", "student 13-4-2"},
     "uci": {"sgld", "student"},
@@ -235,10 +235,10 @@ def test_test_rows_are_never_seen_in_validation():
 
 def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation():
     images = fake_mnist("mnist")
-    data, held_out = mnist.split(mnist.PRESETS["quick"])
+    data, held_out = mnist.split(mnist.PRESETS["quick"], quiet=True)
     np.testing.assert_allclose(data.x, images.train_x[:40] / 126, rtol=1e-6)
     np.testing.assert_allclose(held_out.x, images.test_x / 126, rtol=1e-6)
-    again, validation = mnist.split(dataclasses.replace(mnist.PRESETS["quick"], on="validation"))
+    again, validation = mnist.split(dataclasses.replace(mnist.PRESETS["quick"], on="validation"), quiet=True)
     np.testing.assert_array_equal(again.x, data.x)
     np.testing.assert_allclose(validation.x, images.train_x[50:] / 126, rtol=1e-6)
     np.testing.assert_array_equal(validation.y, images.train_y[50:])
