@@ -316,7 +316,7 @@ def test_a_family_that_does_not_fit_a_regressor_is_refused(family: Any, conjugat
         ({"update_every": 0}, "update_every must be a whole number of at least 1, not 0"),
         ({"updates": 0}, "updates must be a whole number of at least 1, not 0"),
         ({"reservoir": -1}, "reservoir must be a whole number of at least 0, not -1"),
-        ({"reservoir_picks": 0}, "reservoir_picks must be a whole number of at least 1, not 0"),
+        ({"reservoir_picks": -1}, "reservoir_picks must be a whole number of at least 0, not -1"),
         ({"restarts": 0}, "restarts must be a whole number of at least 1, not 0"),
         ({"update_every": 4}, "update_every=4 must divide the chain's thin=6"),
         ({"update_every": 12}, "update_every=12 must divide the chain's thin=6"),
