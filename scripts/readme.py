@@ -95,10 +95,11 @@ def main() -> None:
     stale = []
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = path.read_text(encoding="utf-8")
-        if fill(text) != text:
+        filled = fill(text)
+        if filled != text:
             stale.append(path.name)
             if "--check" not in sys.argv[1:]:
-                path.write_text(fill(text), encoding="utf-8")
+                path.write_text(filled, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:
         sys.exit(f"not what the results say: {', '.join(stale)}")
 

@@ -15,7 +15,6 @@ noisy images. What the teacher predicts is averaged over all kept draws of all c
 """
 
 import dataclasses
-import operator
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -30,6 +29,7 @@ from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
+from darkbayes.paper.fitting import at, falling_adam
 from darkbayes.predict import (
     ClassPredictive,
     Predictive,
@@ -213,7 +213,7 @@ def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
 def _student(preset: Preset) -> Student:
     if preset.optimiser == "adam":
         updates = (preset.steps - preset.burn_in) // preset.settings.update_every
-        optimiser = optax.adam(optax.cosine_decay_schedule(preset.learning_rate, updates))
+        optimiser = falling_adam(preset.learning_rate, updates)
     else:
         optimiser = optax.sgd(preset.learning_rate)
     return Student(mlp(preset.hidden, CLASSES), SoftmaxStudent(CLASSES), optimiser, preset.student_prior)
@@ -240,7 +240,7 @@ def _distilled(
 
 def _each(predict: Callable[[PyTree], Any], stacked: PyTree, trials: int) -> Array:
     """The probabilities of each trial."""
-    return jnp.stack([predict(jax.tree.map(operator.itemgetter(trial), stacked)).probs for trial in range(trials)])
+    return jnp.stack([predict(at(trial, stacked)).probs for trial in range(trials)])
 
 
 def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) -> dict[str, dict[str, tuple[Any, int]]]:
@@ -249,13 +249,10 @@ def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) ->
     def with_prior(prior: Any) -> Posterior:
         return Posterior(posterior.network, posterior.likelihood, prior, posterior.num_data)
 
-    def adam(steps: int) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
-
     def bayes_by_backprop(prior: Any) -> Trained:
         return BayesByBackprop(
             with_prior(prior),
-            adam(settings.bbb_steps),
+            falling_adam(settings.learning_rate, settings.bbb_steps),
             settings.bbb_steps,
             settings.batch_size,
             initial_std=settings.bbb_initial_std,
@@ -263,13 +260,14 @@ def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) ->
 
     dropout = Dropout(
         with_prior(GaussianPrior(settings.dropout_prior)),
-        adam(settings.dropout_steps),
+        falling_adam(settings.learning_rate, settings.dropout_steps),
         settings.dropout_steps,
         settings.batch_size,
         rate=settings.dropout_rate,
         input_rate=settings.dropout_input_rate,
     )
-    member = SGD(posterior, adam(settings.ensemble_steps), settings.ensemble_steps, settings.batch_size)
+    steps = settings.ensemble_steps
+    member = SGD(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size)
     gaussian = bayes_by_backprop(GaussianPrior(settings.bbb_gaussian_precision))
     mixture = bayes_by_backprop(ScaleMixturePrior(*settings.bbb_mixture))
     return {

@@ -4,7 +4,6 @@ Inputs and targets are standardised on the training part of each split; scores a
 """
 
 import dataclasses
-import operator
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ import optax
 from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
 from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
+from darkbayes.paper.fitting import at, falling_adam
 from darkbayes.predict import Predictive, metrics, predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import (
@@ -109,7 +109,7 @@ class Preset:
         family = MixtureStudent(components=2, quadrature=8) if noise == "input" else GaussianStudent()
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
         if self.optimiser == "adam":
-            optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
+            optimiser = falling_adam(self.learning_rate, updates)
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=5_000))
         return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
@@ -197,9 +197,9 @@ class Experiment:
         assert reservoir is not None
         return _scores(
             {
-                "student": lambda k, x: predict_student(student, _at(k, weights), x),
+                "student": lambda k, x: predict_student(student, at(k, weights), x),
                 # The draws that the reservoirs hold are a fair sample of all.
-                "sgld": lambda k, x: predict_draws(posterior, _at(k, reservoir.slots), x),
+                "sgld": lambda k, x: predict_draws(posterior, at(k, reservoir.slots), x),
             },
             self.splits,
         )
@@ -223,8 +223,8 @@ class Experiment:
 
         def predict(k: int, x: Array) -> Predictive:
             if isinstance(method, PBP):
-                return predict_student(method, _at(k, fitted), x)
-            return predict_draws(method.posterior, method.draws(keys[k], _at(k, fitted), number), x)
+                return predict_student(method, at(k, fitted), x)
+            return predict_draws(method.posterior, method.draws(keys[k], at(k, fitted), number), x)
 
         return _scores({name: predict}, self.splits)
 
@@ -254,11 +254,8 @@ class Experiment:
         batch_size = min(settings.batch_size, len(self.splits[0].train.x))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
 
-        def adam(steps: int) -> optax.GradientTransformation:
-            return optax.adam(optax.cosine_decay_schedule(settings.learning_rate, steps))
-
         def trained(kind: Callable[..., Any], posterior: Posterior, steps: int, **extra: Any) -> Any:
-            return kind(posterior, adam(steps), steps, batch_size, **extra)
+            return kind(posterior, falling_adam(settings.learning_rate, steps), steps, batch_size, **extra)
 
         methods = {
             "sgd": (trained(SGD, sampled, settings.sgd_steps), 1),
@@ -278,10 +275,6 @@ def _mixed(queries: list[Queries]) -> Queries:
     """Each generator for an equal share of the queries."""
     first, *rest = queries
     return mix(first, _mixed(rest), 1 / len(queries)) if rest else first
-
-
-def _at(index: int, tree: Any) -> Any:
-    return jax.tree.map(operator.itemgetter(index), tree)
 
 
 def _part(arrays: dict[str, np.ndarray], method: str) -> dict[str, np.ndarray]:

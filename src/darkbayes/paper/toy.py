@@ -12,6 +12,7 @@ import optax
 
 from darkbayes.files import write_arrays
 from darkbayes.model import Categorical, Posterior, mlp
+from darkbayes.paper.fitting import falling_adam
 from darkbayes.predict import (
     ClassPredictive,
     Predictive,
@@ -70,7 +71,7 @@ class Preset:
         """A student of the given hidden layers."""
         updates = (self.steps - self.burn_in) // self.settings.update_every
         if self.optimiser == "adam":
-            optimiser = optax.adam(optax.cosine_decay_schedule(self.learning_rate, updates))
+            optimiser = falling_adam(self.learning_rate, updates)
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
         return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)

@@ -25,12 +25,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
 from darkbayes.model import Gaussian, GaussianPrior, Normal, Posterior, kl_normal, mlp
 from darkbayes.paper import toy
+from darkbayes.paper.fitting import falling_adam
 from darkbayes.paper.toy import Comparators, Methods, Problem, run_trials, summarise
 from darkbayes.predict import Predictive, predict_draws, predict_student
 from darkbayes.runs import Run
@@ -108,9 +108,13 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
 def comparators(problem: Problem, preset: Preset) -> Comparators:
     """The methods that the paper's figure shows beside SGLD."""
     pbp = PBP((10,), preset.pbp_passes)
-    rate = optax.cosine_decay_schedule(preset.vi_learning_rate, preset.vi_steps)
     method = VariationalInference(
-        problem.posterior, optax.adam(rate), preset.vi_steps, None, samples=preset.vi_samples, empirical=False
+        problem.posterior,
+        falling_adam(preset.vi_learning_rate, preset.vi_steps),
+        preset.vi_steps,
+        None,
+        samples=preset.vi_samples,
+        empirical=False,
     )
 
     def vi(key: Key, data: Data) -> Predictive:

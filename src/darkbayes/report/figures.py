@@ -176,7 +176,7 @@ def differences_from_pbp(folder: Path) -> Figure:
     scores = {(row["dataset"], row["method"]): row for row in rows}
     datasets, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("dataset", "method"))
     methods = [name for name in ("student", "sgld") if name in methods] + [
-        name for name in methods if name not in ("student", "sgld", "pbp, published", "best, published")
+        name for name in methods if name not in ("student", "sgld", "pbp, published")
     ]
     styles = zip((BLUE, ORANGE, GREY, GREEN, PURPLE), "osv^D", strict=True)
     with plt.rc_context(STYLE):

@@ -52,7 +52,6 @@ METHODS = {
     "pbp, published": "PBP, published",
     "dropout mc, published": "MC dropout, published",
     "ensemble, published": "deep ensemble, published",
-    "best, published": "best published",
 }
 """What a method is called; see `method_name`."""
 
