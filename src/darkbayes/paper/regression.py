@@ -49,11 +49,11 @@ class Comparators:
 
     batch_size: int = 100
     learning_rate: float = 1e-2
-    sgd_steps: int = 1_000
+    sgd_steps: int = 400
     dropout_steps: int = 5_000
-    dropout_rate: float = 0.2
+    dropout_rate: float = 0.3
     vi_steps: int = 20_000
-    ensemble_steps: int = 400
+    ensemble_steps: int = 100
     ensemble_size: int = 5
     pbp_passes: int = 40
     hmc_chains: int = 2
