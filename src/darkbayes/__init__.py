@@ -56,7 +56,20 @@ from darkbayes.student import (
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import (
+    AutoStep,
+    Choices,
+    fisher_sgld,
+    minibatch_chain,
+    nuts_chain,
+    polynomial,
+    sample,
+    sgld,
+    split_rhat,
+    stepped,
+    tune,
+    tune_all,
+)
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 

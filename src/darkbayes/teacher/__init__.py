@@ -1,5 +1,6 @@
 """How the posterior is explored."""
 
+from darkbayes.teacher.auto import AutoStep, stiffness
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
 from darkbayes.teacher.diagnostics import split_rhat
@@ -10,13 +11,18 @@ from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init
 from darkbayes.teacher.sampling import sample
 from darkbayes.teacher.schedules import polynomial, stepped
 from darkbayes.teacher.sgld import sgld
+from darkbayes.teacher.stacking import Stack, stack
+from darkbayes.teacher.tuning import Choices, tune, tune_all
 
 __all__ = [
+    "AutoStep",
     "Average",
     "Chains",
+    "Choices",
     "MinibatchChain",
     "NUTSChain",
     "Reservoir",
+    "Stack",
     "average_add",
     "average_init",
     "burn",
@@ -33,7 +39,11 @@ __all__ = [
     "sample",
     "sgld",
     "split_rhat",
+    "stack",
     "start_chains",
     "step_chains",
     "stepped",
+    "stiffness",
+    "tune",
+    "tune_all",
 ]

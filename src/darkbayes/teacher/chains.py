@@ -9,6 +9,7 @@ import optax
 from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
+from darkbayes.teacher.auto import AutoStep
 from darkbayes.types import Array, Data, Info, Key, PyTree
 
 
@@ -23,7 +24,7 @@ class MinibatchChain(eqx.Module):
     """A chain whose steps follow an optax transformation of minibatch gradients; `minibatch_chain` makes one."""
 
     posterior: Posterior
-    transformation: optax.GradientTransformationExtraArgs
+    transformation: optax.GradientTransformationExtraArgs | AutoStep
     data: Data
     batch_size: int | None
     burn_in: int
@@ -54,7 +55,7 @@ class MinibatchChain(eqx.Module):
 
 def minibatch_chain(
     posterior: Posterior,
-    transformation: optax.GradientTransformation,
+    transformation: optax.GradientTransformation | AutoStep,
     x: Any,
     y: Any,
     *,
@@ -66,7 +67,7 @@ def minibatch_chain(
 
     Args:
         posterior: what to explore.
-        transformation: a sampler or optimiser. It gets the gradients of the negative log posterior at full-data
+        transformation: a sampler or optimiser; one with ``step_size="auto"`` waits for `tune`. It gets the gradients of the negative log posterior at full-data
             scale, so an optimiser's learning rate is about 1/N of that for a mean loss.
         x, y: the training examples.
         batch_size: examples per step, drawn with replacement; None for all of them. More than there are is refused.
@@ -78,4 +79,6 @@ def minibatch_chain(
     burn_in = require_count("burn_in", burn_in, least=0)
     thin = require_count("thin", thin)
     posterior.check(data)
-    return MinibatchChain(posterior, optax.with_extra_args_support(transformation), data, batch_size, burn_in, thin)
+    if not isinstance(transformation, AutoStep):
+        transformation = optax.with_extra_args_support(transformation)
+    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
@@ -36,6 +37,7 @@ class FisherState(NamedTuple):
     squares: PyTree
 
 
+@auto(compensates=True)
 def fisher_sgld(
     step_size: float | optax.Schedule,
     *,

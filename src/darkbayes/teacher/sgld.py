@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
@@ -28,6 +29,7 @@ class SGLDState(NamedTuple):
     count: Array
 
 
+@auto()
 def sgld(
     step_size: float | optax.Schedule, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:
