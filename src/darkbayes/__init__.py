@@ -56,7 +56,22 @@ from darkbayes.student import (
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import (
+    baoa,
+    cyclical,
+    fisher_sgld,
+    minibatch_chain,
+    nuts_chain,
+    polynomial,
+    psgld,
+    sample,
+    scale_adapted_sghmc,
+    sghmc,
+    sgld,
+    sgnht,
+    split_rhat,
+    stepped,
+)
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 
@@ -96,8 +111,10 @@ __all__ = [
     "__version__",
     "affine",
     "as_data",
+    "baoa",
     "cnn",
     "compose",
+    "cyclical",
     "distil",
     "distillation",
     "distortion",
@@ -121,8 +138,12 @@ __all__ = [
     "predict_draws",
     "predict_plugin",
     "predict_student",
+    "psgld",
     "sample",
+    "scale_adapted_sghmc",
+    "sghmc",
     "sgld",
+    "sgnht",
     "side_by_side",
     "split_rhat",
     "stepped",
