@@ -2,15 +2,20 @@
 
 from darkbayes.teacher.auto import AutoStep, stiffness
 from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.teacher.baoa import baoa
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
 from darkbayes.teacher.diagnostics import split_rhat
 from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.hmc import NUTSChain, nuts_chain
 from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.psgld import psgld
 from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
 from darkbayes.teacher.sampling import sample
-from darkbayes.teacher.schedules import polynomial, stepped
+from darkbayes.teacher.scale_adapted import scale_adapted_sghmc
+from darkbayes.teacher.schedules import Cyclical, cyclical, polynomial, stepped
+from darkbayes.teacher.sghmc import sghmc
 from darkbayes.teacher.sgld import sgld
+from darkbayes.teacher.sgnht import sgnht
 from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.teacher.tuning import Choices, tune, tune_all
 
@@ -19,25 +24,32 @@ __all__ = [
     "Average",
     "Chains",
     "Choices",
+    "Cyclical",
     "MinibatchChain",
     "NUTSChain",
     "Reservoir",
     "Stack",
     "average_add",
     "average_init",
+    "baoa",
     "burn",
+    "cyclical",
     "each",
     "fisher_sgld",
     "in_chunks",
     "minibatch_chain",
     "nuts_chain",
     "polynomial",
+    "psgld",
     "raise_on_failure",
     "reservoir_add",
     "reservoir_init",
     "reservoir_pick",
     "sample",
+    "scale_adapted_sghmc",
+    "sghmc",
     "sgld",
+    "sgnht",
     "split_rhat",
     "stack",
     "start_chains",

@@ -5,16 +5,17 @@ the log posterior estimated on M of N examples, V the running mean of g^2 and la
 
     F = s V / (1 + s),   s = M / N        the information in the data about each weight,
     P = 1 / (F + lambda)                  about the posterior variance of each weight, given all others,
-    theta <- theta + eta/2 P g + sqrt(eta P - eta^2/4 P^2 C) xi,    xi ~ N(0, I),
+    theta <- theta + eta/2 P g + sqrt(eta T P - eta^2/4 P^2 C) xi,    xi ~ N(0, I),
 
-where C = V / (1 + s) is the variance of g, noise that the minibatch brings along and that need not be added again.
-The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of C = (N/M) F
-and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients C = 0 and F = V.
-(The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
+where T is the temperature and C = V / (1 + s) the variance of g, noise that the minibatch brings along and that need
+not be added again. The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the
+sum of C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients
+C = 0 and F = V. (The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
 changes slowly, over 1 / (1 - decay) steps, so the gradient of P that an exact sampler would add is left out, as is
-customary (Li et al., 2016).
+customary (Li et al., 2016). Once P is frozen nothing is left out: the update is linear, and on a Gaussian its law is
+exact.
 """
 
 from typing import Any, NamedTuple
@@ -23,9 +24,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.errors import InvalidInput, require_positive, require_share
 from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.running import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
@@ -44,6 +46,8 @@ def fisher_sgld(
     prior_precision: float,
     batch_share: float | None,
     decay: float = 0.999,
+    adapt_steps: int | None = None,
+    temperature: float | optax.Schedule = 1.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Preconditioned SGLD as a gradient transformation; `update` needs the keyword argument ``key``.
 
@@ -52,6 +56,8 @@ def fisher_sgld(
         prior_precision: lambda, which bounds the steps of weights that the data say nothing about.
         batch_share: M / N, the share of the examples in a minibatch; None for full-data gradients.
         decay: how much of the running mean is kept at each step.
+        adapt_steps: the steps after which P is frozen; None to adapt for ever.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
     >>> transformation = fisher_sgld(0.02, prior_precision=1.0, batch_share=0.1)
     >>> weights = jnp.zeros(3)
@@ -60,38 +66,31 @@ def fisher_sgld(
     >>> int(state.count)
     1
     """
-    eta = as_schedule("step_size", step_size)
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
     if batch_share is not None and not 0.0 < batch_share <= 1.0:
         raise InvalidInput(f"batch_share must lie in (0, 1], or be None for full-data gradients, not {batch_share!r}")
-    if not 0.0 < decay < 1.0:
-        raise InvalidInput(f"decay must lie between 0 and 1, not {decay!r}")
+    require_share("decay", decay)
+    adapt_steps = check_adapt_steps(adapt_steps)
     information, excess = (
         (1.0, 0.0) if batch_share is None else (batch_share / (1 + batch_share), 1 / (1 + batch_share))
     )
 
     def init(params: PyTree) -> FisherState:
-        # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
-        return FisherState(jnp.zeros((), jnp.int32), squares)
+        return FisherState(jnp.zeros((), jnp.int32), zeros_in_single(params))
 
     def update(
         grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
     ) -> tuple[PyTree, FisherState]:
-        step = eta(state.count)
-        # The first steps weigh alike, until the mean spans as many as it is to remember.
-        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
-
-        def add(mean: Array, g: Array) -> Array:
-            return mean + share.astype(mean.dtype) * (g.astype(mean.dtype) ** 2 - mean)
-
-        squares = jax.tree.map(add, state.squares, grads)
+        step, heat = eta(state.count), warmth(state.count)
+        squares = mean_of_squares(state.squares, grads, share_of_new(state.count, decay, adapt_steps))
 
         def move(g: Array, square: Array, xi: Array) -> Array:
             scale = 1.0 / (information * square + prior_precision)
             wanted = step * scale
             # A tenth at least: no more than most of the noise is trusted to the minibatch.
-            spread = jnp.sqrt(jnp.maximum(wanted - 0.25 * wanted**2 * excess * square, 0.1 * wanted))
+            noise = heat * wanted
+            spread = jnp.sqrt(jnp.maximum(noise - 0.25 * wanted**2 * excess * square, 0.1 * noise))
             moved = -0.5 * wanted * g.astype(square.dtype) + spread * xi.astype(square.dtype)
             return jnp.asarray(moved, g.dtype)
 

@@ -37,7 +37,8 @@ def sgld(
 
     Args:
         step_size: eta, a number or a schedule of the step count.
-        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes, and 0 adds
+            no noise.
 
     >>> transformation = sgld(1e-2)
     >>> weights = jnp.zeros(3)
@@ -46,7 +47,7 @@ def sgld(
     >>> int(state.count)
     1
     """
-    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
 
     def init(params: PyTree) -> SGLDState:
         return SGLDState(jnp.zeros((), jnp.int32))

@@ -325,7 +325,9 @@ def _start(chains: Stack[MinibatchChain], key: Key, num_chains: int) -> Chains:
 
 
 @eqx.filter_jit
-def _phase(chains: Stack[MinibatchChain], states: Chains, steps: Array, key: Key, monitor: Array | None) -> tuple[Chains, _Seen]:
+def _phase(
+    chains: Stack[MinibatchChain], states: Chains, steps: Array, key: Key, monitor: Array | None
+) -> tuple[Chains, _Seen]:
     """`MOMENTS` times, `SLOTS` looks `steps` apart and a measurement."""
 
     def of_run(chain: MinibatchChain, key: Key, states: Chains) -> tuple[Chains, _Seen]:
