@@ -1,5 +1,6 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.student.diagnosis import Diagnosis, RunDiagnostics, diagnose
 from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
 from darkbayes.student.images import affine, distortion, elastic, image_queries
 from darkbayes.student.loop import (
@@ -28,6 +29,7 @@ from darkbayes.student.queries import (
 
 __all__ = [
     "Context",
+    "Diagnosis",
     "Distillation",
     "DistillationState",
     "Distilled",
@@ -35,6 +37,7 @@ __all__ = [
     "GaussianStudent",
     "MixtureStudent",
     "Queries",
+    "RunDiagnostics",
     "Settings",
     "SideBySide",
     "Snapshot",
@@ -42,6 +45,7 @@ __all__ = [
     "Student",
     "affine",
     "compose",
+    "diagnose",
     "distil",
     "distillation",
     "distortion",
