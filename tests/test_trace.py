@@ -33,7 +33,7 @@ def every_other(numbers: list[int], number: int, slots: int, stride: int) -> tup
     """The plain way: when full, drop every other one and double the stride."""
     if number % stride == 0 and len(numbers) == slots:
         numbers, stride = numbers[::2], 2 * stride
-    return (numbers + [number] if number % stride == 0 else numbers), stride
+    return ([*numbers, number] if number % stride == 0 else numbers), stride
 
 
 @pytest.mark.parametrize("slots", [2, 8])

@@ -34,6 +34,7 @@ from darkbayes.predict import (
 from darkbayes.runs import Run, load_student
 from darkbayes.student import (
     Context,
+    Diagnosis,
     Distillation,
     Distilled,
     GaussianStudent,
@@ -53,10 +54,25 @@ from darkbayes.student import (
     mixup,
     munge,
     side_by_side,
+    size_student,
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import (
+    Verdict,
+    agreement,
+    configurational_temperature,
+    effective_sample_size,
+    fisher_sgld,
+    kinetic_temperature,
+    minibatch_chain,
+    nuts_chain,
+    polynomial,
+    sample,
+    sgld,
+    split_rhat,
+    stepped,
+)
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 
@@ -67,6 +83,7 @@ __all__ = [
     "Context",
     "Data",
     "DataError",
+    "Diagnosis",
     "Distillation",
     "Distilled",
     "Divergence",
@@ -93,14 +110,18 @@ __all__ = [
     "Softmax",
     "SoftmaxStudent",
     "Student",
+    "Verdict",
     "__version__",
     "affine",
+    "agreement",
     "as_data",
     "cnn",
     "compose",
+    "configurational_temperature",
     "distil",
     "distillation",
     "distortion",
+    "effective_sample_size",
     "elastic",
     "fisher_sgld",
     "from_equinox",
@@ -108,6 +129,7 @@ __all__ = [
     "from_nnx",
     "image_queries",
     "jitter",
+    "kinetic_temperature",
     "load_student",
     "metrics",
     "minibatch_chain",
@@ -124,6 +146,7 @@ __all__ = [
     "sample",
     "sgld",
     "side_by_side",
+    "size_student",
     "split_rhat",
     "stepped",
     "toy1d",

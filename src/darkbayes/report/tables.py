@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 LABELS = {
     "kl_from_hmc": "KL(HMC || method)",
     "kl_to_hmc": "KL(method || HMC)",
+    "kl_from_teacher": "KL(teacher || student)",
     "rhat_max": "largest split R-hat of the predictions",
     "log_likelihood": "log likelihood",
     "error": "error (%)",

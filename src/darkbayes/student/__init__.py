@@ -26,6 +26,7 @@ from darkbayes.student.queries import (
     training_inputs,
     uniform_box,
 )
+from darkbayes.student.sizing import Sized, size_student
 
 __all__ = [
     "Context",
@@ -40,6 +41,7 @@ __all__ = [
     "RunDiagnostics",
     "Settings",
     "SideBySide",
+    "Sized",
     "Snapshot",
     "SoftmaxStudent",
     "Student",
@@ -56,6 +58,7 @@ __all__ = [
     "mixup",
     "munge",
     "side_by_side",
+    "size_student",
     "steps_of",
     "training_inputs",
     "uniform_box",
