@@ -65,7 +65,9 @@ def chains_line(results: dict[str, Any]) -> str:
     name, worst = max(found.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
     counts = sum((Counter(of["counts"]) for of in found.values()), start=Counter())
     line = worst["verdict"]["text"]
-    if len(found) > 1:
+    if len(found) > 1 and worst["verdict"]["code"] == "agree":
+        line += f", in the worst of {counts.total()} runs"
+    elif len(found) > 1:
         shares = ", ".join(f"{counts[code]} {WORDS[code]}" for code in WORSE if counts[code])
         line = f"{name}: {line}; of {counts.total()} runs {shares}"
     warned = Counter(warning["code"] for of in found.values() for warning in of["warnings"])
@@ -90,7 +92,7 @@ def chains_table(results: dict[str, Any]) -> Table | None:
     columns = [Column(["runs"], {label: [str(len(runs))] for label, runs in groups.items()})]
     for key, (heading, worst) in COLUMNS.items():
         cells = {label: [_cell([run[key] for run in runs], worst)] for label, runs in groups.items()}
-        if any(cell != [""] for cell in cells.values()):
+        if any(run[key] for runs in groups.values() for run in runs):  # Neither unknown nor zero everywhere.
             columns.append(Column([heading], cells))
     agreeing = {label: [_share(runs)] for label, runs in groups.items()}
     return Table(

@@ -245,11 +245,12 @@ def size_curve(rows: list[dict[str, Any]]) -> Figure:
         )
         for row in rows:
             if row.get("chosen"):
-                axis.plot(row["parameters"], row["mean"], "o", color=ORANGE, ms=8, label="chosen")
+                axis.plot(row["parameters"], row["mean"], "o", color=ORANGE, ms=7, zorder=3, label="chosen")
             label = method_name(row["method"]).removeprefix("student ")
             axis.annotate(label, (row["parameters"], row["mean"]), (4, 6), textcoords="offset points", fontsize=8)
         axis.set_xscale("log")
         axis.set_yscale("log")
+        axis.margins(0.1, 0.15)  # Room for the labels.
         axis.set_xlabel("parameters of the student")
         axis.set_ylabel("KL(teacher || student)")
         if any(row.get("chosen") for row in rows):

@@ -58,7 +58,8 @@ METHODS = {
 
 _COSTS = "What it takes to store and to predict"
 GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio"), _COSTS) | {
-    "ms_per_step": "What a step of training takes"
+    "ms_per_step": "What a step of training takes",
+    "kl_from_teacher": "Students of growing width",
 }
 """The metrics that have a table of their own, with its title; all others share the first table."""
 

@@ -90,7 +90,7 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
     return np.asarray(_of_each(posterior, draws, data, None, jax.random.key(0)).temperature, np.float64)
 
 
-def kinetic_temperature(momentum: PyTree, step_size: jax.typing.ArrayLike) -> float:
+def kinetic_temperature(momentum: PyTree, step_size: float) -> float:
     """2 v . v / (d eta) of momenta v: their temperature, 1 on average at the Bayes posterior.
 
     `momentum` may hold several chains along a first axis, which are averaged.
@@ -103,7 +103,7 @@ def kinetic_temperature(momentum: PyTree, step_size: jax.typing.ArrayLike) -> fl
     size = sum(leaf.size for leaf in leaves)
     if size == 0:
         raise InvalidInput("kinetic_temperature needs momenta, not an empty tree")
-    return 2.0 * sum(float(np.sum(leaf**2)) for leaf in leaves) / (size * float(step_size))
+    return 2.0 * sum(float(np.sum(leaf**2)) for leaf in leaves) / (size * step_size)
 
 
 def chains_kinetic_temperature(states: Any) -> float | None:
