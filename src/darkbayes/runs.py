@@ -3,6 +3,7 @@
     config.json      all that is needed to run it again
     began.json       the code, the machine and the command that began it
     metrics.jsonl    one line per chunk of a distillation
+    diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
     report.html
@@ -121,6 +122,8 @@ class Run:
                     pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
         save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
+        diagnosis = distillation.diagnose(state, _divergences(metrics))
+        write_json(folder / "diagnostics.json", diagnosis.as_dict())
         return state
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
@@ -129,10 +132,17 @@ class Run:
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
+            **self._diagnostics(),
             "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
         }
         write_json(self.path / "results.json", results)
         return results
+
+    def _diagnostics(self) -> dict[str, Any]:
+        """What every distillation of this run left, by its name."""
+        paths = sorted(self.path.rglob("diagnostics.json"))
+        found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
+        return {"diagnostics": found} if found else {}
 
 
 def _is_left_over(path: Path) -> bool:
@@ -157,6 +167,12 @@ def _metrics_until(path: Path, step: int) -> Path:
                 break  # The line that a kill cut short.
     write_text(path, "".join(kept))
     return path
+
+
+def _divergences(path: Path) -> list[tuple[int, float]]:
+    """The divergence of the student from its teacher over the steps, as the metrics file tells it."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(line["step"], line["kl"]) for line in lines if line["kl"] is not None]
 
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:

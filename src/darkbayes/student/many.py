@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, run_rounds, winners
 from darkbayes.teacher import Stack, stack
 from darkbayes.types import Array, Key, PyTree
@@ -41,6 +42,18 @@ class SideBySide(Stack[Distillation]):
         """The weights of the student of each run that is closest to its teacher."""
         winner = winners(self.divergences(state), state)
         return jax.tree.map(lambda leaf: leaf[np.arange(self.number), winner], state.students)
+
+    def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
+        """Judge every run, as `Distillation.diagnose` does; the curve is that of their mean."""
+        chain = eqx.combine(self.apart, self.shared).chain
+        apart = eqx.filter(self.apart.chain, eqx.is_array)
+
+        def one(place: int) -> tuple[Any, Any]:
+            own = jax.tree.map(lambda leaf: leaf[place], apart)
+            return eqx.combine(own, chain), jax.tree.map(lambda leaf: leaf[place], state)
+
+        divergences = np.nanmin(self.divergences(state), axis=-1)
+        return diagnose([one(place) for place in range(self.number)], divergences.tolist(), curve)
 
     def check_steps(self, steps: int) -> int:
         """Refuse a length that ends before the first draw is kept."""

@@ -4,7 +4,12 @@ from darkbayes.teacher.auto import AutoStep, stiffness
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.baoa import baoa
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
-from darkbayes.teacher.diagnostics import split_rhat
+from darkbayes.teacher.diagnostics import (
+    autocorrelation_time,
+    effective_sample_size,
+    monte_carlo_divergence,
+    split_rhat,
+)
 from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.hmc import NUTSChain, nuts_chain
 from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
@@ -20,6 +25,7 @@ from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.teacher.tuning import Choices, tune, tune_all
 
 __all__ = [
+    "Agreement",
     "AutoStep",
     "Average",
     "Chains",
@@ -29,15 +35,25 @@ __all__ = [
     "NUTSChain",
     "Reservoir",
     "Stack",
+    "Trace",
+    "Verdict",
+    "agreement",
+    "autocorrelation_time",
     "average_add",
     "average_init",
     "baoa",
     "burn",
+    "chains_kinetic_temperature",
+    "configurational_temperature",
     "cyclical",
     "each",
+    "effective_sample_size",
     "fisher_sgld",
+    "gradient_noise",
     "in_chunks",
+    "kinetic_temperature",
     "minibatch_chain",
+    "monte_carlo_divergence",
     "nuts_chain",
     "polynomial",
     "psgld",
@@ -56,6 +72,10 @@ __all__ = [
     "step_chains",
     "stepped",
     "stiffness",
+    "trace_add",
+    "trace_init",
+    "trace_read",
     "tune",
     "tune_all",
+    "worst_of",
 ]

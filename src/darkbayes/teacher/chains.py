@@ -67,8 +67,9 @@ def minibatch_chain(
 
     Args:
         posterior: what to explore.
-        transformation: a sampler or optimiser; one with ``step_size="auto"`` waits for `tune`. It gets the gradients of the negative log posterior at full-data
-            scale, so an optimiser's learning rate is about 1/N of that for a mean loss.
+        transformation: a sampler or optimiser; one with ``step_size="auto"`` waits for `tune`. It gets the gradients of
+            the negative log posterior at full-data scale, so an optimiser's learning rate is about 1/N of that for a
+            mean loss.
         x, y: the training examples.
         batch_size: examples per step, drawn with replacement; None for all of them. More than there are is refused.
         burn_in: steps before the first draw counts.
