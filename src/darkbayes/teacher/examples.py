@@ -107,5 +107,13 @@ def fisher_metric(probes: int = 1) -> Gradients:
 
     Args:
         probes: vectors of signs to average over; each costs about as much as a gradient.
+
+    >>> import darkbayes as db
+    >>> data = db.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> draw = posterior.init(jax.random.key(1), data.x)
+    >>> found = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
+    >>> found.extras["metric"].network[0].weight.shape, found.extras["metric_gradient"].network[0].weight.shape
+    ((4, 2), (4, 2))
     """
     return _FisherMetric(require_count("probes", probes))

@@ -27,8 +27,8 @@ B is free; here it is H, so that eta has no unit and M = (1 + 4/eta) H + C/T. Th
   with gradients of all data: without any noise they only jump from side to side.
 
 The diagonal form uses the diagonals of I in H, C and M. Its law is that of the same linear equation; it is exact
-where H is diagonal, and right as eta -> 0. Strongly correlated weights need a small eta: steps are stable while H <
-M.
+where H is diagonal, and right as eta -> 0. Strongly correlated weights need a small eta: a step is stable as long as
+M - H is positive definite.
 
 I is a running mean over steps, and g and I are of the same batch; freeze it (`adapt_steps`) for draws from one fixed
 transition.

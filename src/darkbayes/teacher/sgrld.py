@@ -10,11 +10,12 @@ lambda the precision of the prior, step size eta and temperature T,
 
 Steps are short where the data say much, and eta has no unit. Gamma makes up for a metric that changes with theta: as
 eta -> 0 and with exact gradients, the law tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends
-to something else: for decay = 0 and one weight, to a density proportional to G(theta)^1 p(theta | data) at T = 1.
+to something else: for decay = 0 and one weight, to a density proportional to G(theta) p(theta | data) at T = 1.
 
 Gamma knows the present batch's share of F only. With decay = 0 that is all of F, and G is a function of theta as theory
 wants it; but F and g then come from the same batch, whose chance they share, so decay = 0 is for gradients of all data.
-With decay near 1, F is an average over the past that hardly feels one step, and Gamma all but vanishes, as it should.
+With decay near 1, F is an average over the past that hardly feels one step, and Gamma all but vanishes, as it should;
+in between the law is near the posterior and no more.
 Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H^-1) with gradients of covariance C the
 stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
 """
@@ -103,7 +104,7 @@ def sgrld(
             if gamma:
                 drift = drift - warm * share * change.astype(jnp.float32) * scale**2
             moved = 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
-            return moved.astype(g.dtype)
+            return jnp.asarray(moved, g.dtype)
 
         information = jax.tree.map(learn, state.information, metric)
         updates = jax.tree.map(move, grads, information, metric_gradient, normal_like(key, grads))
