@@ -4,7 +4,7 @@ The log density of a draw theta, estimated on a batch of M of the N examples, is
 
     log p(theta) + N/M sum_i log p(y_i | x_i, theta).
 
-Nothing else in the package multiplies by N/M.
+`Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it.
 """
 
 from typing import NamedTuple
@@ -61,9 +61,16 @@ class Posterior(eqx.Module):
         """The log likelihood of each example, ``[batch]``."""
         return self.distribution(draw, batch.x).log_prob(batch.y)
 
+    def full_scale(self, of_examples: PyTree) -> PyTree:
+        """The sum over all N examples, estimated without bias from those of a batch: N/M times theirs.
+
+        `of_examples` is an array, or a pytree of arrays, with the examples along the first axis.
+        """
+        return jax.tree.map(lambda leaf: self.num_data * jnp.mean(leaf, axis=0), of_examples)
+
     def log_density(self, draw: Draw, batch: Data) -> Array:
         """The log posterior up to a constant, estimated without bias from the batch."""
-        return self.log_prior(draw) + self.num_data * jnp.mean(self.log_likelihood(draw, batch))
+        return self.log_prior(draw) + self.full_scale(self.log_likelihood(draw, batch))
 
     def check(self, data: Data) -> None:
         """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""

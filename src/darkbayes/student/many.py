@@ -1,6 +1,7 @@
 """Many distillations at once: the splits of a data set, or the trials of an experiment, in one compiled loop."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax

@@ -1,16 +1,20 @@
 """How the posterior is explored."""
 
+from darkbayes.teacher.anchors import control_variates, svrg
 from darkbayes.teacher.auto import AutoStep, stiffness
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.baoa import baoa
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
+from darkbayes.teacher.curvature import with_curvature
 from darkbayes.teacher.diagnostics import (
     autocorrelation_time,
     effective_sample_size,
     monte_carlo_divergence,
     split_rhat,
 )
+from darkbayes.teacher.examples import fisher_metric, per_example
 from darkbayes.teacher.fisher import fisher_sgld
+from darkbayes.teacher.gradients import Estimate, Gradients, minibatch_gradients
 from darkbayes.teacher.hmc import NUTSChain, nuts_chain
 from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.teacher.psgld import psgld
@@ -18,9 +22,11 @@ from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init
 from darkbayes.teacher.sampling import sample
 from darkbayes.teacher.scale_adapted import scale_adapted_sghmc
 from darkbayes.teacher.schedules import Cyclical, cyclical, polynomial, stepped
+from darkbayes.teacher.sgfs import sgfs
 from darkbayes.teacher.sghmc import sghmc
 from darkbayes.teacher.sgld import sgld
 from darkbayes.teacher.sgnht import sgnht
+from darkbayes.teacher.sgrld import sgrld
 from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.teacher.tuning import Choices, tune, tune_all
 
@@ -31,6 +37,8 @@ __all__ = [
     "Chains",
     "Choices",
     "Cyclical",
+    "Estimate",
+    "Gradients",
     "MinibatchChain",
     "NUTSChain",
     "Reservoir",
@@ -45,16 +53,20 @@ __all__ = [
     "burn",
     "chains_kinetic_temperature",
     "configurational_temperature",
+    "control_variates",
     "cyclical",
     "each",
     "effective_sample_size",
+    "fisher_metric",
     "fisher_sgld",
     "gradient_noise",
     "in_chunks",
     "kinetic_temperature",
     "minibatch_chain",
+    "minibatch_gradients",
     "monte_carlo_divergence",
     "nuts_chain",
+    "per_example",
     "polynomial",
     "psgld",
     "raise_on_failure",
@@ -63,19 +75,23 @@ __all__ = [
     "reservoir_pick",
     "sample",
     "scale_adapted_sghmc",
+    "sgfs",
     "sghmc",
     "sgld",
     "sgnht",
+    "sgrld",
     "split_rhat",
     "stack",
     "start_chains",
     "step_chains",
     "stepped",
     "stiffness",
+    "svrg",
     "trace_add",
     "trace_init",
     "trace_read",
     "tune",
     "tune_all",
+    "with_curvature",
     "worst_of",
 ]

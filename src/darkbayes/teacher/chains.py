@@ -10,14 +10,16 @@ from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.auto import AutoStep
+from darkbayes.teacher.gradients import Gradients, minibatch_gradients
 from darkbayes.types import Array, Data, Info, Key, PyTree
 
 
 class MinibatchState(NamedTuple):
-    """The present draw, and the state of the transformation."""
+    """The present draw, the state of the transformation, and that of the gradients (none for the plain ones)."""
 
     params: Draw
     transformation: PyTree
+    gradients: PyTree
 
 
 class MinibatchChain(eqx.Module):
@@ -29,6 +31,7 @@ class MinibatchChain(eqx.Module):
     batch_size: int | None
     burn_in: int
     thin: int
+    gradients: Gradients
 
     @property
     def inputs(self) -> Array:
@@ -36,21 +39,20 @@ class MinibatchChain(eqx.Module):
 
     def init(self, key: Key) -> MinibatchState:
         params = self.posterior.init(key, self.data.x)
-        return MinibatchState(params, self.transformation.init(params))
+        gradients = self.gradients.init(self.posterior, self.data, params)
+        return MinibatchState(params, self.transformation.init(params), gradients)
 
     def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:
-        batch_key, noise_key = jax.random.split(key)
+        batch_key, noise_key, estimate_key = jax.random.split(key, 3)
         batch = minibatch(batch_key, self.data, self.batch_size)
-
-        def energy(params: Draw) -> Array:
-            return -self.posterior.log_density(params, batch)
-
-        value, grads = jax.value_and_grad(energy)(state.params)
-        updates, transformation = self.transformation.update(
-            grads, state.transformation, state.params, key=noise_key, value=value
+        value, grads, extras, gradients = self.gradients.estimate(
+            estimate_key, self.posterior, self.data, batch, state.params, state.gradients
         )
-        params = optax.apply_updates(state.params, updates)
-        return MinibatchState(params, transformation), Info(-value)  # pyright: ignore[reportArgumentType]
+        updates, transformation = self.transformation.update(
+            grads, state.transformation, state.params, key=noise_key, value=value, **extras
+        )
+        params: Any = optax.apply_updates(state.params, updates)
+        return MinibatchState(params, transformation, gradients), Info(-value)
 
 
 def minibatch_chain(
@@ -62,6 +64,7 @@ def minibatch_chain(
     batch_size: int | None,
     burn_in: int = 0,
     thin: int = 1,
+    gradients: Gradients | None = None,
 ) -> MinibatchChain:
     """A chain from a sampler such as `sgld`, or from any optax optimiser (a plug-in teacher).
 
@@ -74,6 +77,8 @@ def minibatch_chain(
         batch_size: examples per step, drawn with replacement; None for all of them. More than there are is refused.
         burn_in: steps before the first draw counts.
         thin: steps between two kept draws.
+        gradients: what a step takes for the gradient, and what else it tells the sampler; `minibatch_gradients` unless
+            given. `control_variates` and `svrg` have less noise; `sgfs` needs `per_example`, `sgrld` `fisher_metric`.
     """
     data = as_data(x, y)
     batch_size = check_batch_size(batch_size, len(data.x))
@@ -82,4 +87,5 @@ def minibatch_chain(
     posterior.check(data)
     if not isinstance(transformation, AutoStep):
         transformation = optax.with_extra_args_support(transformation)
-    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin)
+    gradients = minibatch_gradients() if gradients is None else gradients
+    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients)
