@@ -1,7 +1,7 @@
 """How the posterior is explored."""
 
 from darkbayes.teacher.anchors import control_variates, svrg
-from darkbayes.teacher.auto import AutoStep, stiffness
+from darkbayes.teacher.auto import AutoStep
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.baoa import baoa
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
@@ -28,7 +28,15 @@ from darkbayes.teacher.sgld import sgld
 from darkbayes.teacher.sgnht import sgnht
 from darkbayes.teacher.sgrld import sgrld
 from darkbayes.teacher.stacking import Stack, stack
+from darkbayes.teacher.temperature import (
+    chains_kinetic_temperature,
+    configurational_temperature,
+    gradient_noise,
+    kinetic_temperature,
+)
+from darkbayes.teacher.trace import Trace, trace_add, trace_init, trace_read
 from darkbayes.teacher.tuning import Choices, tune, tune_all
+from darkbayes.teacher.verdict import Agreement, Verdict, agreement, worst_of
 
 __all__ = [
     "Agreement",
@@ -85,7 +93,6 @@ __all__ = [
     "start_chains",
     "step_chains",
     "stepped",
-    "stiffness",
     "svrg",
     "trace_add",
     "trace_init",

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput
+from darkbayes.teacher.noise import normal_like
 from darkbayes.types import Array, Key, PyTree
 
 P = ParamSpec("P")
@@ -81,43 +82,18 @@ def auto(
     return wrap
 
 
-def response(transformation: Any, state: Any, params: PyTree, grads: PyTree, direction: PyTree, **extra: Any) -> PyTree:
-    """How much less a step goes along when the gradient grows by `direction`: eta/2 P times it, with P the sampler's
-    preconditioner, whichever sampler it is; momenta included, since what enters them moves the weights at once."""
+def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20) -> Array:
+    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration.
 
-    def moved(grads: PyTree) -> PyTree:
-        return transformation.update(grads, state, params, **extra)[0]
-
-    return jax.tree.map(jnp.negative, jax.jvp(moved, (grads,), (direction,))[1])
-
-
-def stiffness(
-    energy: Callable[[PyTree], Array],
-    transformation: Any,
-    state: Any,
-    params: PyTree,
-    key: Key,
-    iterations: int = 20,
-    **extra: Any,
-) -> Array:
-    """The largest eigenvalue of eta/2 P H by power iteration, H the Hessian of `energy` at `params`.
-
-    A step multiplies the distance from the mode along that direction by one minus it: beyond 2 a chain diverges, and
-    at s the variance along it is inflated to 1 / (1 - s/2) of the exact one (for SGLD; momentum makes it less).
+    >>> twice = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
+    >>> round(float(twice), 2)
+    6.0
     """
-    start_key, noise_key = jax.random.split(key)
-    gradient = jax.grad(energy)
-    grads = gradient(params)
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(start_key, len(leaves))
-    direction = jax.tree.unflatten(
-        structure, [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-    )
+    direction = jax.tree.map(lambda xi, leaf: xi.astype(leaf.dtype), normal_like(key, like), like)
 
     def iterate(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
-        direction = jax.tree.map(lambda leaf: leaf / optax.tree.norm(carry[0]).astype(leaf.dtype), carry[0])
-        bent = jax.jvp(gradient, (params,), (direction,))[1]
-        moved = response(transformation, state, params, grads, bent, key=noise_key, **extra)
-        return moved, optax.tree.norm(moved).astype(jnp.float32)
+        size = optax.tree.norm(carry[0])
+        turned = operator(jax.tree.map(lambda leaf: leaf / size.astype(leaf.dtype), carry[0]))
+        return turned, optax.tree.norm(turned).astype(jnp.float32)
 
     return jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))[1]

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_share
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.running import zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
@@ -35,6 +36,7 @@ class BAOAState(NamedTuple):
     momentum: PyTree
 
 
+@auto()
 def baoa(
     step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:

@@ -10,7 +10,7 @@ from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.auto import AutoStep
-from darkbayes.teacher.gradients import Gradients, minibatch_gradients
+from darkbayes.teacher.gradients import Estimate, Gradients, minibatch_gradients
 from darkbayes.types import Array, Data, Info, Key, PyTree
 
 
@@ -42,12 +42,14 @@ class MinibatchChain(eqx.Module):
         gradients = self.gradients.init(self.posterior, self.data, params)
         return MinibatchState(params, self.transformation.init(params), gradients)
 
-    def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:
-        batch_key, noise_key, estimate_key = jax.random.split(key, 3)
+    def estimate(self, batch_key: Key, own_key: Key, state: MinibatchState) -> Estimate:
+        """The gradient of the negative log posterior at the present draw, estimated on a fresh minibatch."""
         batch = minibatch(batch_key, self.data, self.batch_size)
-        value, grads, extras, gradients = self.gradients.estimate(
-            estimate_key, self.posterior, self.data, batch, state.params, state.gradients
-        )
+        return self.gradients.estimate(own_key, self.posterior, self.data, batch, state.params, state.gradients)
+
+    def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:
+        batch_key, noise_key, own_key = jax.random.split(key, 3)
+        value, grads, extras, gradients = self.estimate(batch_key, own_key, state)
         updates, transformation = self.transformation.update(
             grads, state.transformation, state.params, key=noise_key, value=value, **extras
         )

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.running import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
@@ -38,6 +39,7 @@ class PSGLDState(NamedTuple):
     squares: PyTree
 
 
+@auto()
 def psgld(
     step_size: float | optax.Schedule,
     *,

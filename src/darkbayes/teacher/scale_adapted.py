@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_positive, require_share
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.running import check_adapt_steps, still_adapting, zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
@@ -42,6 +43,7 @@ class ScaleAdaptedState(NamedTuple):
     squares: PyTree
 
 
+@auto()
 def scale_adapted_sghmc(
     step_size: float | optax.Schedule,
     friction: float = 0.1,

@@ -42,6 +42,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
@@ -54,6 +55,7 @@ class SGFSState(NamedTuple):
     information: PyTree
 
 
+@auto(compensates=True)
 def sgfs(
     step_size: float | optax.Schedule,
     *,

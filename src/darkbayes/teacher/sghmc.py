@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.running import zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
@@ -34,6 +35,7 @@ class SGHMCState(NamedTuple):
     momentum: PyTree
 
 
+@auto()
 def sghmc(
     step_size: float | optax.Schedule,
     friction: float = 0.1,

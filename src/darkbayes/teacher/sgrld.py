@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
@@ -39,6 +40,7 @@ class SGRLDState(NamedTuple):
     information: PyTree
 
 
+@auto()
 def sgrld(
     step_size: float | optax.Schedule,
     *,

@@ -2,8 +2,10 @@
 
 The chains run in phases, each twice as long as the one before. At a few moments of a phase it is measured
 
-    how stiff the posterior is    the largest eigenvalue s of eta/2 P H (see `stiffness`), by which discretisation
-                                  inflates the variance along the stiffest direction to 1 / (1 - s/2) of the exact one;
+    how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step
+                                  multiplies the distance from the mode along that direction by 1 - s. Beyond 2 chains
+                                  diverge; below, SGLD inflates the variance to 1 / (1 - s/2) of the exact one, and
+                                  momentum less;
     how hot minibatches make it   the variance that their gradients add to the sampler's own noise, as a share of it;
 
 and after it eta is set so that both keep to their limits at nine of ten moments. It is also measured how many steps the
@@ -26,17 +28,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.data import as_inputs, minibatch
+from darkbayes.data import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count, require_positive
 from darkbayes.progress import progress_bar
-from darkbayes.teacher.auto import AutoStep, stiffness
-from darkbayes.teacher.chains import MinibatchChain
+from darkbayes.teacher.auto import AutoStep, largest_eigenvalue
+from darkbayes.teacher.chains import MinibatchChain, MinibatchState
 from darkbayes.teacher.diagnostics import effective_sample_size, split_rhat
+from darkbayes.teacher.gradients import Estimate, energy
 from darkbayes.teacher.parallel import Chains, start_chains, step_chains
 from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.types import Array, Data, Key
 
-MOMENTS, SLOTS = 8, 8
+MOMENTS, SLOTS = 4, 16
 """A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
 FIRST_PHASE = 256
 """Steps."""
@@ -364,36 +367,42 @@ def _outputs(chain: MinibatchChain, draw: Any, x: Array) -> Array:
     return statistics["probs"] if "probs" in statistics else statistics["mean"]
 
 
-def _measure(chain: MinibatchChain, state: Any, key: Key) -> tuple[Array, Array]:
+def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Array, Array]:
     """Stiffness and heating at the present draw of a chain."""
     stiff_key, noise_key, batch_key = jax.random.split(key, 3)
+    noise_keys, batch_keys = jax.random.split(noise_key, 2 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
     probe = _probe(chain)
 
-    def energy(params: Any) -> Array:
-        return -chain.posterior.log_density(params, probe)
+    def estimate(key: Key) -> Estimate:
+        return chain.estimate(*jax.random.split(key), state)
 
-    stiff = stiffness(energy, chain.transformation, state.transformation, state.params, stiff_key)
+    def move(key: Key, of: Estimate) -> Any:
+        return chain.transformation.update(of.grads, state.transformation, state.params, key=key, **of.extras)[0]
+
+    def respond(direction: Any, of: Estimate) -> Any:
+        """How much less far a step goes if the gradient grows by `direction`."""
+        moved = jax.jvp(lambda grads: move(noise_keys[0], of._replace(grads=grads)), (of.grads,), (direction,))[1]
+        return jax.tree.map(jnp.negative, moved)
+
+    first = estimate(batch_keys[0])
+    stiff = largest_eigenvalue(
+        lambda direction: respond(
+            jax.jvp(jax.grad(energy(chain.posterior, probe)), (state.params,), (direction,))[1], first
+        ),
+        state.params,
+        stiff_key,
+    )
     if chain.batch_size is None:
         return stiff, jnp.zeros(())
-    noise_keys, batch_keys = jax.random.split(noise_key, 2 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
+    estimates = jax.lax.map(estimate, batch_keys)
+    by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
+    by_batch = jax.lax.map(lambda of: move(noise_keys[0], of), estimates)
 
-    def gradient(key: Key) -> Any:
-        batch = minibatch(key, chain.data, chain.batch_size)
-        return jax.grad(lambda params: -chain.posterior.log_density(params, batch))(state.params)
-
-    def move(key: Key, grads: Any) -> Any:
-        return chain.transformation.update(grads, state.transformation, state.params, key=key)[0]
-
-    grads = jax.lax.map(gradient, batch_keys)
-    by_noise = jax.vmap(lambda key: move(key, jax.tree.map(lambda leaf: leaf[0], grads)))(noise_keys)
-    by_batch = jax.vmap(lambda of: move(noise_keys[0], of))(grads)
-
-    def share(noisy: Array, batched: Array) -> tuple[Array, int]:
+    def share(noisy: Array, batched: Array) -> Array:
         # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).
         n = len(noisy)
         own = jnp.maximum(jnp.var(noisy, axis=0, ddof=1), 1e-30) * (n - 1) / (n - 3)
-        return jnp.sum(jnp.var(batched, axis=0, ddof=1) / own), own.size
+        return jnp.ravel(jnp.var(batched, axis=0, ddof=1) / own)
 
-    shares = [share(a, b) for a, b in zip(jax.tree.leaves(by_noise), jax.tree.leaves(by_batch), strict=True)]
-    added = sum(total for total, _ in shares) / sum(size for _, size in shares)
+    added = jnp.mean(jnp.concatenate(jax.tree.leaves(jax.tree.map(share, by_noise, by_batch))))
     return stiff, added / (1 + added) if chain.transformation.compensates else added
