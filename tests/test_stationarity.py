@@ -1,10 +1,10 @@
 """Every sampler has the law that its paper's equations give it on a Gaussian, step size, minibatch noise and all.
 
 The laws are in `darkbayes.bench.laws`, written down without a look at the samplers. Thousands of independent chains run
-until a hundredth of where they began is left, and of its square in covariances. One draw of each is then compared with the law: every mean
-and every entry of the covariance of theta and velocity, as they are and whitened, within 4 standard errors. That is the
-bar for each entry at a fixed seed; of the 1,300 or so entries below, another seed would miss it in about one in twelve
-runs by chance alone.
+until a hundredth of where they began is left, which in covariances is a ten-thousandth. One draw of each is then
+compared with the law: every mean and every entry of the covariance of theta and velocity, as they are and whitened,
+within 4 standard errors. That is the bar for each entry at a fixed seed; there are about 2,200 of them below, so that
+with another seed about one run in eight would miss it somewhere by chance alone.
 """
 
 import dataclasses

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 class InvalidInput(ValueError):
@@ -35,7 +36,7 @@ def _lies(value: Any, low: float, high: float, ends: tuple[float, ...] = ()) -> 
     An array without axes counts as its number, one of a traced function as good: it is unknown until it runs, as with
     ``optax.inject_hyperparams``.
     """
-    if isinstance(value, jax.core.Tracer) and value.ndim == 0:
+    if isinstance(value, Tracer) and value.ndim == 0:
         return True, value
     if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
         value = value.item()

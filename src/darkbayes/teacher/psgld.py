@@ -106,7 +106,8 @@ def psgld(
             drifts = jax.tree.map(correct, drifts, scales, means, squares, curvature)
 
         def move(g: Array, drift: Array, scale: Array, xi: Array) -> Array:
-            return (-0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)).astype(g.dtype)
+            moved = -0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)
+            return jnp.asarray(moved, g.dtype)
 
         updates = jax.tree.map(move, grads, drifts, scales, normal_like(key, grads))
         return updates, PSGLDState(state.count + 1, squares)

@@ -1,4 +1,4 @@
-"""Running means for samplers that adapt, and the precision in which a sampler keeps what it carries along."""
+"""Running means for samplers that adapt, and other small arithmetic that they share."""
 
 import jax
 import jax.numpy as jnp
@@ -45,3 +45,13 @@ def mean_of_squares(squares: PyTree, grads: PyTree, share: Array) -> PyTree:
         return mean + share.astype(mean.dtype) * (g.astype(mean.dtype) ** 2 - mean)
 
     return jax.tree.map(add, squares, grads)
+
+
+def root(variance: Array) -> Array:
+    """The square root; zero, with a derivative of zero, where the variance is not positive.
+
+    >>> root(jnp.array([4.0, -1.0])).tolist(), jax.grad(root)(0.0).tolist()
+    ([2.0, 0.0], 0.0)
+    """
+    positive = variance > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)

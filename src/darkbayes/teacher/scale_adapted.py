@@ -27,7 +27,7 @@ import optax
 from darkbayes.errors import require_positive, require_share
 from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import check_adapt_steps, still_adapting, zeros_in_single
+from darkbayes.teacher.running import check_adapt_steps, root, still_adapting, zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
@@ -97,7 +97,7 @@ def scale_adapted_sghmc(
         def push(m: Array, g: Array, square: Array, xi: Array) -> Array:
             scale = 1.0 / jnp.sqrt(square + damping)
             brought = half * scale * square if noisy_gradients else jnp.zeros_like(square)
-            spread = jnp.sqrt(jnp.maximum(2.0 * friction * heat - brought, 0.0))
+            spread = root(2.0 * friction * heat - brought)
             return (1.0 - friction) * m - jnp.sqrt(half * scale) * g + spread * xi.astype(m.dtype)
 
         def move(m: Array, square: Array, g: Array) -> Array:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
 from darkbayes.teacher.auto import auto
@@ -61,8 +62,8 @@ def sghmc(
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
     require_positive("noise_estimate", noise_estimate, zero=True)
-    known = not isinstance(friction, jax.core.Tracer) and not isinstance(noise_estimate, jax.core.Tracer)
-    if known and not noise_estimate < friction:
+    traced = isinstance(friction, Tracer) or isinstance(noise_estimate, Tracer)
+    if not traced and not noise_estimate < friction:
         raise InvalidInput(
             f"noise_estimate={noise_estimate!r} must lie below friction={friction!r}: "
             "use more friction, or a smaller step size and with it a smaller estimate"

@@ -41,7 +41,7 @@ from darkbayes.types import Array, Data, Key
 
 MOMENTS, SLOTS = 4, 16
 """A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
-FIRST_PHASE = 256
+FIRST_PHASE = 1024
 """Steps."""
 PROBES = 2048
 """Rows to measure the curvature and the log posterior on, where there are more."""
@@ -57,7 +57,7 @@ RISE = 0.5
 """How far the log posterior may rise from the first to the second half of a phase, in standard deviations."""
 MEMORIES = 10
 """How many autocorrelation times of the predictions the last phase of burn-in must span."""
-LEAST_UPDATES, MOST_STEPS = 10_000, 50_000
+LEAST_STEPS, MOST_STEPS = 10_000, 30_000
 """Steps after burn-in: fewer do not teach a student, whatever the chains do; more must be asked for."""
 
 
@@ -122,7 +122,7 @@ def tune_all(
     num_chains: int = 4,
     inflation: float = 0.5,
     heating: float = 0.1,
-    max_burn_in: int = 20_000,
+    max_burn_in: int = 10_000,
     monitor: Any = None,
     steps: int | None = None,
     seconds: float | None = None,
@@ -145,7 +145,7 @@ def tune_all(
         steps: the length in steps, burn-in included, if it is given;
         seconds: or what the run may last, at the speed that is measured here, without the student's part;
         effective: or how many effectively independent predictions all chains together are to give. By default 1,000,
-            within `LEAST_UPDATES` and `MOST_STEPS` steps.
+            within `LEAST_STEPS` and `MOST_STEPS` steps.
         thin_by: what `thin` must be a multiple of (the student's `update_every`).
         label: what to call the progress bar; None for no bar.
     """
@@ -200,11 +200,11 @@ def _length(
         return require_count("steps", steps, least=measured.burn_in + 1), "as asked for"
     if seconds is not None:
         length = int(seconds / measured.seconds_per_step)
-        return max(length, measured.burn_in + LEAST_UPDATES), f"as many as {seconds:g} seconds allow"
+        return max(length, measured.burn_in + LEAST_STEPS), f"as many as {seconds:g} seconds allow"
     wanted = require_count("effective", 1_000 if effective is None else effective)
     needed = math.ceil(wanted * tau / num_chains)
-    if effective is None and not LEAST_UPDATES <= needed <= MOST_STEPS:
-        bound = min(max(needed, LEAST_UPDATES), MOST_STEPS)
+    if effective is None and not LEAST_STEPS <= needed <= MOST_STEPS:
+        bound = min(max(needed, LEAST_STEPS), MOST_STEPS)
         why = "the fewest that teach a student" if needed < bound else f"the most by default, not the {needed:,}"
         return measured.burn_in + bound, f"{why} for {wanted:,} effective predictions"
     return measured.burn_in + needed, f"for {wanted:,} effective predictions"
