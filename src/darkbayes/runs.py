@@ -3,6 +3,7 @@
     config.json      all that is needed to run it again
     began.json       the code, the machine and the command that began it
     metrics.jsonl    one line per chunk of a distillation
+    choices.json     what a teacher that tunes itself has chosen
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
@@ -11,6 +12,7 @@
 Nothing is pickled. A run that was killed at any moment resumes from its last checkpoint and ends in the same bits.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
 from darkbayes.student import Distillation, DistillationState, SideBySide, Student, steps_of
+from darkbayes.teacher import Choices, MinibatchChain, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
@@ -126,23 +129,35 @@ class Run:
         write_json(folder / "diagnostics.json", diagnosis.as_dict())
         return state
 
+    def tune(
+        self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
+    ) -> tuple[list[MinibatchChain], list[Choices]]:
+        """Tune chains as `tune_all` does, once: what was chosen is kept in the folder `name`."""
+        path = self.path / name / "choices.json"
+        if not path.exists():
+            _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
+            write_json(path, [dataclasses.asdict(of) for of in choices])
+        choices = [Choices(**of) for of in json.loads(path.read_text(encoding="utf-8"))]
+        return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
+
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         """Write and return the results."""
         results = {
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
-            **self._diagnostics(),
+            **self._left("choices"),
+            **self._left("diagnostics"),
             "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
         }
         write_json(self.path / "results.json", results)
         return results
 
-    def _diagnostics(self) -> dict[str, Any]:
-        """What every distillation of this run left, by its name."""
-        paths = sorted(self.path.rglob("diagnostics.json"))
-        found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
-        return {"diagnostics": found} if found else {}
+    def _left(self, kind: str) -> dict[str, Any]:
+        """What every part of this run left in files called `kind`, by the part's name."""
+        paths = sorted(self.path.rglob(f"{kind}.json"))
+        found = {path.parent.relative_to(self.path).as_posix(): json.loads(path.read_text("utf-8")) for path in paths}
+        return {kind: found} if found else {}
 
 
 def _is_left_over(path: Path) -> bool:

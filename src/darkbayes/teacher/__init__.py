@@ -35,7 +35,7 @@ from darkbayes.teacher.temperature import (
     kinetic_temperature,
 )
 from darkbayes.teacher.trace import Trace, trace_add, trace_init, trace_read
-from darkbayes.teacher.tuning import Choices, tune, tune_all
+from darkbayes.teacher.tuning import Choices, default_sampler, tune, tune_all, with_choices
 from darkbayes.teacher.verdict import Agreement, Verdict, agreement, worst_of
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "configurational_temperature",
     "control_variates",
     "cyclical",
+    "default_sampler",
     "each",
     "effective_sample_size",
     "fisher_metric",
@@ -99,6 +100,7 @@ __all__ = [
     "trace_read",
     "tune",
     "tune_all",
+    "with_choices",
     "with_curvature",
     "worst_of",
 ]

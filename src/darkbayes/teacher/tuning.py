@@ -30,15 +30,19 @@ import numpy as np
 
 from darkbayes.data import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count, require_positive
+from darkbayes.model import Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.auto import AutoStep, largest_eigenvalue
 from darkbayes.teacher.chains import MinibatchChain, MinibatchState
 from darkbayes.teacher.diagnostics import effective_sample_size, split_rhat
+from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.gradients import Estimate, energy
 from darkbayes.teacher.parallel import Chains, start_chains, step_chains
 from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.types import Array, Data, Key
 
+FRICTION = 0.1
+"""Of the default sampler."""
 MOMENTS, SLOTS = 4, 16
 """A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
 FIRST_PHASE = 1024
@@ -158,34 +162,55 @@ def tune_all(
     if sum(value is not None for value in given.values()) > 1:
         raise InvalidInput(f"only one of steps, seconds and effective may be given, not {given}")
     for chain in chains:
-        if not isinstance(chain.transformation, AutoStep):
-            raise InvalidInput('tune needs a sampler that waits for its step size: use step_size="auto"')
+        waiting(chain)
     watched = None if monitor is None else as_inputs(monitor)[:: max(1, len(monitor) // POINTS)][:POINTS]
     measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, watched, label)
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
-    tuned, choices = [], []
-    for k, chain in enumerate(chains):
-        choices.append(
-            Choices(
-                step_size=float(measured.step_size[k]),
-                stiffness=float(measured.stiffness[k]),
-                heating=float(measured.heating[k]),
-                burn_in=measured.burn_in,
-                autocorrelation=float(measured.autocorrelation[k]),
-                rhat=float(measured.rhat[k]),
-                thin=thin,
-                steps=length,
-                reason=reason,
-            )
+    choices = [
+        Choices(
+            step_size=float(measured.step_size[k]),
+            stiffness=float(measured.stiffness[k]),
+            heating=float(measured.heating[k]),
+            burn_in=measured.burn_in,
+            autocorrelation=float(measured.autocorrelation[k]),
+            rhat=float(measured.rhat[k]),
+            thin=thin,
+            steps=length,
+            reason=reason,
         )
-        sampler = dataclasses.replace(
-            chain.transformation, step_size=jnp.asarray(measured.step_size[k], jnp.float32), ramp=measured.burn_in // 10
-        )
-        tuned.append(dataclasses.replace(chain, transformation=sampler, burn_in=measured.burn_in, thin=thin))
-    return tuned, choices
+        for k in range(len(chains))
+    ]
+    return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
+
+
+def waiting(chain: MinibatchChain) -> AutoStep:
+    """The chain's sampler, which must be one with ``step_size="auto"``."""
+    if not isinstance(chain.transformation, AutoStep):
+        raise InvalidInput('tune needs a sampler that waits for its step size: use step_size="auto"')
+    return chain.transformation
+
+
+def with_choices(chain: MinibatchChain, choices: Choices) -> MinibatchChain:
+    """A chain whose sampler has ``step_size="auto"``, with what `tune` chose for it."""
+    step_size = jnp.asarray(choices.step_size, jnp.float32)
+    sampler = dataclasses.replace(waiting(chain), step_size=step_size, ramp=choices.burn_in // 10)
+    return dataclasses.replace(chain, transformation=sampler, burn_in=choices.burn_in, thin=choices.thin)
+
+
+def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
+    """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
+
+    >>> import darkbayes as db
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> default_sampler(posterior, batch_size=None).tuned
+    False
+    """
+    share = None if batch_size is None else min(1.0, batch_size / posterior.num_data)
+    precision = getattr(posterior.prior, "precision", 1.0)
+    return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=FRICTION)
 
 
 def _length(
@@ -233,7 +258,7 @@ def _explore(
     monitor: Array | None,
     label: str | None,
 ) -> _Measured:
-    sampler: AutoStep = chains[0].transformation
+    sampler = waiting(chains[0])
     most_stiff = 2 * inflation / (1 + inflation)
     most_hot = MOST_COMPENSATED if sampler.compensates else heating
     all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
@@ -309,15 +334,13 @@ class _Seen(eqx.Module):
     outputs: Array
 
 
-def _with_step(chain: MinibatchChain, step_size: Array) -> MinibatchChain:
-    return dataclasses.replace(chain, transformation=dataclasses.replace(chain.transformation, step_size=step_size))
+def _with_step(chain: MinibatchChain, step_size: Array | None) -> MinibatchChain:
+    return dataclasses.replace(chain, transformation=dataclasses.replace(waiting(chain), step_size=step_size))
 
 
 def _with_steps(chains: Stack[MinibatchChain], step_sizes: np.ndarray) -> Stack[MinibatchChain]:
     stacked = jnp.asarray(step_sizes, jnp.float32)
-    shared = dataclasses.replace(
-        chains.shared, transformation=dataclasses.replace(chains.shared.transformation, step_size=None)
-    )
+    shared = _with_step(chains.shared, None)
     return dataclasses.replace(chains, apart=_with_step(chains.apart, stacked), shared=shared)
 
 
@@ -374,7 +397,8 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
     probe = _probe(chain)
 
     def estimate(key: Key) -> Estimate:
-        return chain.estimate(*jax.random.split(key), state)
+        batch_key, own_key = jax.random.split(key)
+        return chain.estimate(batch_key, own_key, state)
 
     def move(key: Key, of: Estimate) -> Any:
         return chain.transformation.update(of.grads, state.transformation, state.params, key=key, **of.extras)[0]
@@ -405,4 +429,4 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
         return jnp.ravel(jnp.var(batched, axis=0, ddof=1) / own)
 
     added = jnp.mean(jnp.concatenate(jax.tree.leaves(jax.tree.map(share, by_noise, by_batch))))
-    return stiff, added / (1 + added) if chain.transformation.compensates else added
+    return stiff, added / (1 + added) if waiting(chain).compensates else added
