@@ -147,16 +147,14 @@ def batch_noise(conjugate: Conjugate) -> Any:
     """
     x, y = (np.asarray(part, np.float64) for part in conjugate.data)
     residual = y[:, 0] - x @ conjugate.mean
+    outer = x[:, :, None] * x[:, None, :]
+    middle, shift = outer.mean(axis=0), np.mean(x * residual[:, None], axis=0)
+    of_residuals = np.mean(residual[:, None, None] ** 2 * outer, axis=0) - np.outer(shift, shift)
 
     def noise(size: int | None, spread: np.ndarray, residuals: bool = True) -> np.ndarray:
         if size is None:
             return np.zeros_like(spread)
-        outer = np.einsum("ni,nj->nij", x, x)
-        middle = outer.mean(axis=0)
-        total = np.mean(outer @ spread @ outer, axis=0) - middle @ spread @ middle
-        if residuals:
-            shift = np.mean(x * residual[:, None], axis=0)
-            total = total + np.mean(residual[:, None, None] ** 2 * outer, axis=0) - np.outer(shift, shift)
+        total = np.mean(outer @ spread @ outer, axis=0) - middle @ spread @ middle + residuals * of_residuals
         return len(x) ** 2 / size * conjugate.noise_precision**2 * total
 
     return noise

@@ -318,7 +318,7 @@ def sgld_law(conjugate: Any, batch_noise: Any) -> Any:
 
     def law(kind: str, step_size: float, size: int, offset: np.ndarray, cycle: int = 1) -> np.ndarray:
         decay, start, mean = np.eye(2) - step_size / 2 * hessian, np.zeros((2, 2)), np.zeros((2, 2))
-        for _ in range(3000):
+        for _ in range(500):
             now, power, mean = start, np.eye(2), np.zeros((2, 2))
             for _ in range(cycle):
                 if kind == "plain":

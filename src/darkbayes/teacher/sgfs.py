@@ -69,8 +69,8 @@ def sgfs(
     """Fisher scoring as a gradient transformation; chains need ``gradients=per_example()`` and batches of two or more.
 
     Args:
-        step_size: eta, which has no unit, a number or a schedule of the step count. 1 is a good start; smaller follows
-            posteriors that are not Gaussian.
+        step_size: eta, which has no unit, a number or a schedule of the step count; 0.05 to 0.3 for networks, whose
+            posteriors are far from Gaussian, 1 to 4 where they are near.
         prior_precision: lambda, which bounds the steps of weights that the data say nothing about.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes.
         full: the whole matrix I instead of its diagonal: d^2 numbers and d^3 operations a step for d weights.

@@ -13,9 +13,11 @@ eta -> 0 and with exact gradients, the law tends to p(theta | data)^(1/T) with i
 to something else: for decay = 0 and one weight, to a density proportional to G(theta) p(theta | data) at T = 1.
 
 Gamma knows the present batch's share of F only. With decay = 0 that is all of F, and G is a function of theta as theory
-wants it; but F and g then come from the same batch, whose chance they share, so decay = 0 is for gradients of all data.
-With decay near 1, F is an average over the past that hardly feels one step, and Gamma all but vanishes, as it should;
-in between the law is near the posterior and no more.
+wants it. But F and g then come from the same batch, whose chance they share, and Gamma carries all the noise of its
+random signs (see `fisher_metric`): decay = 0 is for gradients of all data and few weights. With decay near 1, F is an
+average over the past that hardly feels one step, and Gamma all but vanishes, as it should; in between the law is near
+the posterior and no more.
+
 Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H^-1) with gradients of covariance C the
 stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
 """
