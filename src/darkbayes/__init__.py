@@ -1,7 +1,7 @@
 """Distil a Bayesian neural network into one ordinary network while it is being sampled."""
 
 from darkbayes.data import as_data, toy1d, toy2d
-from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
+from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -56,7 +56,7 @@ from darkbayes.student import (
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import distributed_chain, fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 
@@ -93,6 +93,7 @@ __all__ = [
     "Softmax",
     "SoftmaxStudent",
     "Student",
+    "WorkerLost",
     "__version__",
     "affine",
     "as_data",
@@ -101,6 +102,7 @@ __all__ = [
     "distil",
     "distillation",
     "distortion",
+    "distributed_chain",
     "elastic",
     "fisher_sgld",
     "from_equinox",

@@ -3,6 +3,7 @@
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
 from darkbayes.teacher.diagnostics import split_rhat
+from darkbayes.teacher.distributed import DistributedChain, distributed_chain
 from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.hmc import NUTSChain, nuts_chain
 from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
@@ -14,12 +15,14 @@ from darkbayes.teacher.sgld import sgld
 __all__ = [
     "Average",
     "Chains",
+    "DistributedChain",
     "MinibatchChain",
     "NUTSChain",
     "Reservoir",
     "average_add",
     "average_init",
     "burn",
+    "distributed_chain",
     "each",
     "fisher_sgld",
     "in_chunks",
