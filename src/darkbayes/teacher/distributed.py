@@ -8,7 +8,7 @@ take tau_s steps, a *trajectory*, with minibatches of M of its examples and the 
 then every group is handed to another process (`tours.py`). Any sampler that is an optax transformation can take the
 steps; its state travels along. Chains are all that travels: a few sets of weights a round, however large the data.
 
-**Why it is right.** Every chain gets two trajectories at each shard in a tour, so a share q_s of its steps is taken
+**Why it is right.** Every chain gets one trajectory at each shard in a tour, so a share q_s of its steps is taken
 at shard s, and its drift averaged over the steps of a tour is
 
     sum_s q_s E[g_s] = sum_s q_s grad log p(theta) + sum_s q_s N_s/q_s (1/N_s) sum_{i in s} grad log p(y_i | x_i, theta)
@@ -22,11 +22,11 @@ worker s makes, all end together, and q_s, the share that was really taken, puts
 Lengths change only between two tours, so that no tour mixes two sets of shares.
 
 **How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h = step size * trajectory *
-curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels as tours go
-there and back, given that draws are kept at the end of every round of whole tours. On a linear model the update is
-affine and the exact law of the draws solves a discrete Lyapunov equation over the tour; tests/test_distributed.py
-compares with that, and with the posterior at a step size where h^2 is lost in the noise. A shard with few examples
-in the step's scale, N_s/q_s, may be stiffer than the whole: the step size must suit the stiffest.
+curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels as tours
+change direction, over draws that are kept at the end of every round of two tours. On a linear model the update is
+affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/test_distributed.py
+compares with that, and with the posterior at a step size where h^2 is lost in the noise. The step size must suit the
+stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
 
 import time
@@ -48,7 +48,7 @@ from darkbayes.progress import progress_bar
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chains import MinibatchChain
 from darkbayes.teacher.parallel import Chains, burn, each, raise_on_failure, start_chains
-from darkbayes.teacher.tours import lengths_by_speed, move_after, paths_of_groups, rounds_of_tour, shares_of
+from darkbayes.teacher.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
 from darkbayes.teacher.workers import agree, attempt, gather, hand_on, place, place_whole, require_alike, stop_asked
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -110,7 +110,8 @@ class DistributedChain(eqx.Module):
 
         Args:
             key: where the randomness comes from, the same on all processes.
-            num_draws: how many draws of each chain to keep; best whole tours, multiples of twice the processes.
+            num_draws: how many draws of each chain to keep; best a multiple of twice the
+                processes, which are two tours.
             num_chains: chains of each process; a multiple of its devices.
             folder: where to save checkpoints, and to go on from the last if there is one. Each process writes its
                 own part, so that the folder may be on a common disk or on one of its own.
@@ -212,13 +213,11 @@ class DistributedChain(eqx.Module):
                 state = state._replace(round=np.int32(number + 1), chains=chains, kept=kept)
                 show(number + 1)
                 end, stop = number + 1 == rounds, stop_asked(number)
-                if not (end or stop or (number + 1) % rounds_of_tour(workers) == 0):
+                if not (end or stop or (number + 1) % workers == 0):
                     continue
-                agree(_problem(shard, chains))
+                due = agree(_problem(shard, chains), time.monotonic() - saved >= settings["save_seconds"])
                 if not state.settled and not end and not stop:
                     state = _settled(state, steps / seconds if seconds else 0.0, int(self.lengths[0]))
-                # The first process's clock decides for all.
-                due = bool(gather(np.int32(time.monotonic() - saved >= settings["save_seconds"]))[0])
                 if part is not None and (due or end or stop):
                     attempt(lambda: save_checkpoint(part, state, int(state.round)))  # noqa: B023
                     saved = time.monotonic()

@@ -1,14 +1,13 @@
 """Where each chain is at which round of a distributed run, and for how many steps; plain numbers, no communication.
 
 There are S workers and S groups of chains, one at each worker. A *round* is one trajectory: tau_s steps of the group
-that is at worker s. Then the groups move on. A *tour* is 2S rounds, there and back: every group is handed to the next
-worker S-1 times, stays where it is for one round more, and returns the same way,
+that is at worker s. Then every group is handed to a neighbour, all the same way, so that there is one at each worker
+again. A *tour* is S rounds, in which every group sees each shard once. Tours change direction,
 
-    1 2 3 | 3 2 1 | 1 2 3 | 3 2 1 ...        (three workers, the group that starts at the first)
+    1 2 3 | 2 1 3 | 1 2 3 | 2 1 3 ...        (three workers, the group that starts at the first)
 
-so that each shard gets two trajectories of every group. Why back: tours that go round and round have an order, and
-what they sample is off by the first power of the trajectories' length; where the way back undoes the order, the first
-power cancels and the second is left (as in Strang's splitting).
+because tours that go round and round have an order, and what they sample is off by the first power of the
+trajectories' length; this sequence reads the same backwards, so the first power cancels (as in Strang's splitting).
 """
 
 from collections.abc import Sequence
@@ -16,24 +15,23 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def rounds_of_tour(workers: int) -> int:
-    """How many rounds there are before all groups are back and have seen each shard twice."""
-    return 2 * workers
-
-
 def places_passed(number: int, workers: int) -> int:
-    """How many workers away from its first one a group is in round `number`.
+    """How many workers further than its first one a group is in round `number`.
 
     >>> [places_passed(number, 3) for number in range(8)]
-    [0, 1, 2, 2, 1, 0, 0, 1]
+    [0, 1, 2, 1, 0, 2, 0, 1]
     """
-    phase = number % rounds_of_tour(workers)
-    return min(phase, rounds_of_tour(workers) - 1 - phase)
+    phase = number % (2 * workers)
+    return phase if phase < workers else (-2 - phase) % workers
 
 
 def move_after(number: int, workers: int) -> int:
-    """Where every group goes after round `number`: 1 to the next worker, -1 to the one before, 0 nowhere."""
-    return places_passed(number + 1, workers) - places_passed(number, workers)
+    """Where every group goes after round `number`: 1 to the next worker, -1 to the one before.
+
+    >>> [move_after(number, 3) for number in range(8)]
+    [1, 1, -1, -1, -1, 1, 1, 1]
+    """
+    return 1 if (number + 1) % (2 * workers) < workers else -1
 
 
 def lengths_by_speed(trajectory: int, speeds: Sequence[float] | np.ndarray) -> np.ndarray:

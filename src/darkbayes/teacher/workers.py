@@ -16,13 +16,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from darkbayes.errors import InvalidInput, RunError, WorkerLost
 from darkbayes.teacher.parallel import Chains
-from darkbayes.types import PyTree
+from darkbayes.types import Array, PyTree
+
+
+_SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "coordination service")
 
 
 @functools.cache
@@ -38,9 +42,9 @@ def noticing_loss() -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as problem:  # Gloo's failures come as either.
-        if jax.process_count() == 1 or isinstance(problem, InvalidInput):
-            raise
         cause = str(problem).splitlines()[0]
+        if not any(sign in cause for sign in _SIGNS_OF_LOSS):
+            raise
         raise WorkerLost(
             f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes ({cause}): "
             "see what that one wrote last, and start all of them again; with a folder they go on from the last round "
@@ -54,13 +58,17 @@ def gather(tree: PyTree) -> PyTree:
         return multihost_utils.process_allgather(tree)
 
 
-def agree(problem: Exception | None) -> None:
-    """Go on only if no process has a problem: it raises its own, the others say whose message to read."""
-    troubled = np.flatnonzero(gather(np.int32(problem is not None)))
+def agree(problem: Exception | None, wish: bool = False) -> bool:
+    """Go on only if no process has a problem: it raises its own, the others say whose message to read.
+
+    Returns the `wish` of the first process, which so decides for all.
+    """
+    problems, wishes = gather(np.array([problem is not None, wish])).T
     if problem is not None:
         raise problem
-    if len(troubled):
-        raise RunError(f"process {troubled[0]} of {jax.process_count()} gave up: see its message")
+    if problems.any():
+        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
+    return bool(wishes[0])
 
 
 def attempt(function: Callable[[], Any]) -> Any:
@@ -87,7 +95,7 @@ def require_alike(**settings: Any) -> None:
 
 def stop_asked(number: int) -> bool:
     """Whether some process was told to end (SIGTERM, which JAX catches) and all have come to the round to end at."""
-    if jax.process_count() == 1 or not jax.config.read("jax_enable_preemption_service"):
+    if jax.process_count() == 1 or not getattr(jax.config, "jax_enable_preemption_service", False):
         return False
     return multihost_utils.reached_preemption_sync_point(number)
 
@@ -99,6 +107,19 @@ def _on_the_mesh(chains: Chains) -> tuple[PyTree, PyTree]:
     return plain, along._replace(states=jax.tree.map(lambda leaf: PartitionSpec("data", "chain"), plain.states))
 
 
+def _as_bytes(leaf: Array) -> Array:
+    if leaf.dtype == bool:
+        return leaf.astype(jnp.uint8).reshape(-1)
+    return jax.lax.bitcast_convert_type(leaf, jnp.uint8).reshape(-1)
+
+
+def _from_bytes(part: Array, like: Array) -> Array:
+    if like.dtype == bool:
+        return part.reshape(like.shape).astype(bool)
+    width = () if like.dtype.itemsize == 1 else (like.dtype.itemsize,)
+    return jax.lax.bitcast_convert_type(part.reshape(*like.shape, *width), like.dtype)
+
+
 @functools.cache
 def _passing(by: int, specifications: Any, structure: Any) -> Callable[[PyTree], PyTree]:
     """The compiled program that hands every group on by `by` workers."""
@@ -108,9 +129,16 @@ def _passing(by: int, specifications: Any, structure: Any) -> Callable[[PyTree],
     along = jax.tree.unflatten(structure, specifications)
 
     def passed(chains: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: jax.lax.ppermute(leaf, "data", pairs), chains)
+        # As one message: for small networks the number of messages is what costs.
+        leaves, shape = jax.tree.flatten(chains)
+        parts = [_as_bytes(leaf) for leaf in leaves]
+        came = jax.lax.ppermute(jnp.concatenate(parts), "data", pairs)
+        cut = jnp.split(came, np.cumsum([len(part) for part in parts])[:-1])
+        return jax.tree.unflatten(shape, [_from_bytes(part, leaf) for part, leaf in zip(cut, leaves, strict=True)])
 
-    return jax.jit(jax.shard_map(passed, mesh=mesh, in_specs=(along,), out_specs=along), donate_argnums=0)
+    # Not checked: that what all devices of a process hold alike they get alike.
+    spread = jax.shard_map(passed, mesh=mesh, in_specs=(along,), out_specs=along, check_vma=False)
+    return jax.jit(spread, donate_argnums=0)
 
 
 def hand_on(chains: Chains, by: int) -> Chains:
@@ -118,7 +146,7 @@ def hand_on(chains: Chains, by: int) -> Chains:
 
     Their random keys travel with them, so what becomes of a chain does not depend on where it is but on the data there.
     """
-    if by == 0 or jax.process_count() == 1:
+    if jax.process_count() == 1:
         return chains
     kind = jax.random.key_impl(chains.key)
     plain, along = _on_the_mesh(chains)
