@@ -3,6 +3,7 @@
 What the processes do is in distributed_worker.py. Every wait has an end, and ports are chosen when a test runs.
 """
 
+import functools
 import json
 import os
 import signal
@@ -60,7 +61,9 @@ class Affine(NamedTuple):
 
     def then(self, other: "Affine") -> "Affine":
         return Affine(
-            other.map @ self.map, other.map @ self.shift + other.shift, other.map @ self.noise @ other.map.T + other.noise
+            other.map @ self.map,
+            other.map @ self.shift + other.shift,
+            other.map @ self.noise @ other.map.T + other.noise,
         )
 
 
@@ -107,7 +110,7 @@ class Ended(NamedTuple):
     said: str
 
 
-def run_processes(folder: Path, workers: int, runs: dict[str, Any], **task: Any) -> Ended:
+def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int = 1, **task: Any) -> Ended:
     """Run a task in processes of their own, and wait for all of them, but not forever."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
@@ -123,9 +126,11 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], **task: Any)
     script = Path(__file__).with_name("distributed_worker.py")
     # One thread each, as there may be more processes than cores; the package that this process tests.
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false",
         "PYTHONPATH": str(Path(db.__file__).parent.parent),
         "JAX_PLATFORMS": "cpu",
+        # Compiling is most of what these processes do.
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     }
     processes, logs = [], [folder / f"log-{number}" for number in range(workers)]
     try:
@@ -155,7 +160,9 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], **task: Any)
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
 def test_every_group_sees_each_shard_once_a_tour_and_no_two_meet(workers: int) -> None:
     rounds = 4 * workers
-    at = np.array([[(group + places_passed(number, workers)) % workers for number in range(rounds)] for group in range(workers)])
+    at = np.array(
+        [[(group + places_passed(number, workers)) % workers for number in range(rounds)] for group in range(workers)]
+    )
     for number in range(0, rounds, workers):
         assert (np.sort(at[:, number : number + workers], axis=1) == np.arange(workers)).all()
     assert (np.sort(at, axis=0) == np.arange(workers)[:, None]).all()
@@ -248,59 +255,78 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str, conjugat
 
 # Processes
 
+REPEATED = {"step_size": 4e-3, "burn_in": 2, "num_draws": 20, "num_chains": 4, "trajectory": [4, 8], "batch_size": 2}
+"""A run of two processes that is done whole, and once more with a kill."""
+
+
+def runs_of(workers: int) -> dict[str, Any]:
+    common = {"num_chains": 600, "trajectory": LENGTHS[:workers]}
+    runs = {
+        "coarse": common | {"step_size": {2: 8e-3, 4: 2e-3}[workers], "burn_in": 40, "num_draws": 40},
+        "fine": common | {"step_size": {2: 4e-4, 4: 2e-4}[workers], "burn_in": 60, "num_draws": 160},
+        "measured": {"step_size": 4e-4, "burn_in": 1, "num_draws": 8, "num_chains": 2, "trajectory": 5},
+    }
+    return runs | ({"whole": REPEATED | {"at": [[1.0, 1.0], [0.0, 2.0]]}} if workers == 2 else {})
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ended]:
+    """What so many processes leave, run once."""
+    return functools.cache(lambda workers: run_processes(tmp_path_factory.mktemp("all"), workers, runs_of(workers)))
+
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_chains_that_travel_have_the_law_of_their_tours_and_the_posterior(
-    workers: int, tmp_path: Path, z_scores: Any
+def test_all_processes_get_the_same_draws(workers: int, ended: Callable[[int], Ended]) -> None:
+    done = ended(workers)
+    assert done.codes == [0] * workers, done.said
+    for name, run in runs_of(workers).items():
+        draws = [found[f"{name}.draws"] for found in done.found]
+        assert draws[0].shape == (workers * run["num_chains"], run["num_draws"], 2)
+        assert len(np.unique(draws[0].reshape(-1, 2), axis=0)) == draws[0].size // 2
+        for other in draws[1:]:
+            np.testing.assert_array_equal(other, draws[0])
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("name", ["coarse", "fine"])
+def test_chains_that_travel_have_the_law_of_their_tours(
+    workers: int, name: str, ended: Callable[[int], Ended], z_scores: Any
 ) -> None:
     """With a coarse step the exact law and not the posterior, with a fine one both; five entries at |z| < 4.
 
     Fails by chance with probability 3e-4 a comparison for another seed.
     """
-    lengths = LENGTHS[:workers]
-    common = {"num_chains": 600, "trajectory": lengths}
-    runs = {
-        "coarse": common | {"step_size": {2: 8e-3, 4: 2e-3}[workers], "burn_in": 40, "num_draws": 40},
-        "fine": common | {"step_size": {2: 4e-4, 4: 2e-4}[workers], "burn_in": 60, "num_draws": 160},
-        "measured": {"step_size": 4e-4, "burn_in": 8, "num_draws": 8, "num_chains": 2, "trajectory": 5, "at": [[1.0, 1.0]]},
-    }
-    ended = run_processes(tmp_path, workers, runs)
-    assert ended.codes == [0] * workers, ended.said
-    for name in ended.found[0]:
-        for other in ended.found[1:]:
-            np.testing.assert_array_equal(other[name], ended.found[0][name])
-    truth = posterior_moments(workers)
-    for name in ("coarse", "fine"):
-        draws = ended.found[0][f"{name}.draws"].astype(np.float64)
-        assert draws.shape == (600 * workers, runs[name]["num_draws"], 2)
-        mean, covariance = law_of_tours(workers, runs[name]["step_size"])
+    draws = ended(workers).found[0][f"{name}.draws"].astype(np.float64)
 
-        def scores(mean: np.ndarray, covariance: np.ndarray, draws: np.ndarray = draws) -> np.ndarray:
-            centred = draws - mean
-            outer = np.einsum("cti,ctj->cij", centred, centred) / draws.shape[1]
-            return np.append(z_scores(draws.mean(axis=1), mean), z_scores(outer, covariance)[np.triu_indices(2)])
+    def scores(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        centred = draws - mean
+        outer = np.einsum("cti,ctj->cij", centred, centred) / draws.shape[1]
+        return np.append(z_scores(draws.mean(axis=1), mean), z_scores(outer, covariance)[np.triu_indices(2)])
 
-        assert np.abs(scores(mean, covariance)).max() < 4
-        if name == "fine":
-            assert np.abs(scores(*truth)).max() < 4
-        else:
-            assert np.abs(scores(*truth)).max() > 10
-    assert ended.found[0]["measured.count"] == 8 * 2 * workers
-    assert np.isfinite(ended.found[0]["measured.mean"]).all()
+    assert np.abs(scores(*law_of_tours(workers, runs_of(workers)[name]["step_size"]))).max() < 4
+    from_posterior = np.abs(scores(*posterior_moments(workers))).max()
+    assert from_posterior < 4 if name == "fine" else from_posterior > 10
 
 
-def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    run = {"step_size": 4e-3, "burn_in": 2, "num_draws": 20, "num_chains": 3, "trajectory": [4, 8], "batch_size": 2}
-    whole = run_processes(tmp_path / "whole", 2, {"run": run})
-    assert whole.codes == [0, 0], whole.said
-    stored = run | {"folder": str(tmp_path / "stored")}
-    killed = run_processes(tmp_path / "killed", 2, {"run": stored}, signal=signal.SIGKILL, signal_in=13)
+def test_the_average_is_that_of_the_draws(ended: Callable[[int], Ended]) -> None:
+    found = ended(2).found[1]
+    predictions = found["whole.draws"].reshape(-1, 2).astype(np.float64) @ np.array([[1.0, 0.0], [1.0, 2.0]])
+    assert found["whole.count"] == len(predictions)
+    np.testing.assert_allclose(found["whole.mean"][:, 0], predictions.mean(axis=0), rtol=1e-5)
+
+
+def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
+    ended: Callable[[int], Ended], tmp_path: Path
+) -> None:
+    """On two devices a process, while the whole run had one."""
+    stored = {"run": REPEATED | {"folder": str(tmp_path / "stored")}}
+    killed = run_processes(tmp_path / "killed", 2, stored, devices=2, signal=signal.SIGKILL, signal_in=13)
     assert killed.codes == [3, -signal.SIGKILL], killed.said
     assert "WorkerLost: process 0 has lost touch with another of the 2 processes" in killed.errors[0]
     assert "start all of them again; with a folder they go on from the last round" in killed.errors[0]
     assert checkpoint_steps(tmp_path / "stored" / "worker-0") == [10, 12]
     # As if it had been killed as the last checkpoint was written: not all parts are there.
     (tmp_path / "stored" / "worker-1" / "step-000000000012").rename(tmp_path / "gone")
-    resumed = run_processes(tmp_path / "resumed", 2, {"run": stored})
+    resumed = run_processes(tmp_path / "resumed", 2, stored, devices=2)
     assert resumed.codes == [0, 0], resumed.said
-    np.testing.assert_array_equal(resumed.found[0]["run.draws"], whole.found[0]["run.draws"])
+    np.testing.assert_array_equal(resumed.found[0]["run.draws"], ended(2).found[0]["whole.draws"])

@@ -56,7 +56,17 @@ from darkbayes.student import (
     training_inputs,
     uniform_box,
 )
-from darkbayes.teacher import distributed_chain, fisher_sgld, minibatch_chain, nuts_chain, polynomial, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import (
+    distributed_chain,
+    fisher_sgld,
+    minibatch_chain,
+    nuts_chain,
+    polynomial,
+    sample,
+    sgld,
+    split_rhat,
+    stepped,
+)
 from darkbayes.types import Chain, Data, Info, Network
 from darkbayes.version import __version__
 

@@ -68,8 +68,8 @@ class Posterior(eqx.Module):
     def of_shard(self, examples: int, share: ArrayLike) -> "Posterior":
         """This posterior as seen from a shard of its data, on which a chain spends a share q of its steps.
 
-        The N_s examples there stand for N_s/q: the likelihood's part of the gradient is scaled by N_s/(M q), the prior's
-        is what it is. Over a tour of all shards the steps then drift as the whole data would have it, as
+        The N_s examples there stand for N_s/q: the likelihood's part of the gradient is scaled by N_s/(M q), the
+        prior's is not. Over a tour of all shards the steps then drift as the whole data would have it, as
 
             sum_s q_s [grad log p(theta) + 1/q_s grad log p(data_s | theta)] = grad log p(theta | data).
 

@@ -21,10 +21,10 @@ to one. (With a step size that falls, q_s is a share of the sum of step sizes: l
 worker s makes, all end together, and q_s, the share that was really taken, puts right what the fast ones take more.
 Lengths change only between two tours, so that no tour mixes two sets of shares.
 
-**How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h = step size * trajectory *
-curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels as tours
-change direction, over draws that are kept at the end of every round of two tours. On a linear model the update is
-affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/test_distributed.py
+**How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h the product of step size,
+trajectory and curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels
+as tours change direction, over draws that are kept at the end of every round of two tours. On a linear model the update
+is affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/test_distributed.py
 compares with that, and with the posterior at a step size where h^2 is lost in the noise. The step size must suit the
 stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
@@ -177,8 +177,8 @@ class DistributedChain(eqx.Module):
         """Run to the last round and return what was kept here."""
         if settings["num_chains"] % jax.local_device_count():
             raise InvalidInput(
-                f"num_chains={settings['num_chains']} cannot be divided among the {jax.local_device_count()} devices of "
-                "a process: use a multiple"
+                f"num_chains={settings['num_chains']} cannot be divided among the {jax.local_device_count()} devices "
+                "of a process: use a multiple"
             )
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
         here, workers = jax.process_index(), jax.process_count()
@@ -280,9 +280,11 @@ def distributed_chain(
         transformation: a sampler such as `sgld`, or an optimiser.
         x, y: the shard of this process; sizes may differ.
         batch_size: examples per step, drawn from the shard with replacement; None for all of it. It may differ too.
-        trajectory: steps between two moves. A number is their mean over the processes: they are shared out by the speed
-            that is measured during the first tour, so that the bits of a result depend on the clock, until the
-            first checkpoint, which holds them. A sequence of one number per process is kept as it is.
+        trajectory: steps between two moves, few enough that step size times trajectory times the largest curvature of
+            the log posterior is well below 1 (see the head of this file). A number is their mean over the processes:
+            they are shared out by the speed that is measured during the first tour. The bits of a result then depend
+            on the clock until the first checkpoint, which holds the lengths. A sequence of one number per process
+            is kept as it is.
         burn_in: rounds before the first draw counts. (A round is one trajectory of every chain.)
 
     >>> import darkbayes as db
@@ -309,7 +311,9 @@ def distributed_chain(
     asked = [trajectory] * workers if not isinstance(trajectory, Sequence) else trajectory
     lengths = tuple(require_count("trajectory", length) for length in asked)
     if len(lengths) != workers:
-        raise InvalidInput(f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each")
+        raise InvalidInput(
+            f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each"
+        )
     data, size = attempt(check)
     require_alike(
         burn_in=require_count("burn_in", burn_in, least=0),

@@ -4,9 +4,11 @@ All devices form a mesh with the axes `chain` and `data`: along `data` lie the p
 along `chain` the devices of a process, which share its shard and divide its chains among them. Data never leave their
 process; chains travel along `data`.
 
-JAX waits for a process that is slow, and notices one that is dead: at once where a connection breaks, which is raised
-as `WorkerLost`, otherwise when its heartbeats stay away (``heartbeat_timeout_seconds`` of
-``jax.distributed.initialize``), which ends the process with a message of JAX's own.
+JAX waits for a process that is slow, and notices one that is dead. Where a connection breaks, `WorkerLost` is raised at
+once. Where the first process is gone, which coordinates all, or where heartbeats stay away (for
+``heartbeat_timeout_seconds`` of ``jax.distributed.initialize``), JAX ends the process with a message of its own. After
+`WorkerLost` a process should leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are
+missed, and so do all that wait for this one.
 """
 
 import functools
@@ -24,7 +26,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from darkbayes.errors import InvalidInput, RunError, WorkerLost
 from darkbayes.teacher.parallel import Chains
 from darkbayes.types import Array, PyTree
-
 
 _SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "coordination service")
 
@@ -46,9 +47,9 @@ def noticing_loss() -> Iterator[None]:
         if not any(sign in cause for sign in _SIGNS_OF_LOSS):
             raise
         raise WorkerLost(
-            f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes ({cause}): "
-            "see what that one wrote last, and start all of them again; with a folder they go on from the last round "
-            "that all have saved"
+            f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes "
+            f"({cause}): see what that one wrote last, and start all of them again; with a folder they go on from the "
+            "last round that all have saved"
         ) from problem
 
 
