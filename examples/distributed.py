@@ -44,11 +44,11 @@ def work(arguments: argparse.Namespace) -> None:
         y[mine],
         batch_size=20,
         trajectory=10,  # steps at a shard, more for a fast machine and fewer for a slow one
-        burn_in=1000,  # rounds of so many steps
+        burn_in=arguments.rounds,  # rounds of so many steps
     )
     grid = np.linspace(-5, 5, 11)[:, None]
     average = chain.average(
-        jax.random.key(0), grid, num_draws=1000, num_chains=8, folder=arguments.folder, label="rounds"
+        jax.random.key(0), grid, num_draws=arguments.rounds, num_chains=8, folder=arguments.folder, label="rounds"
     )
 
     # All processes have the result. (Gloo writes to standard output too: what a program is to read goes to a file.)
@@ -64,6 +64,7 @@ def start_all(arguments: argparse.Namespace) -> int:
         free.bind(("localhost", 0))
         coordinator = f"localhost:{free.getsockname()[1]}"
     common = [sys.executable, __file__, "--coordinator", coordinator, "--processes", str(arguments.processes)]
+    common += ["--rounds", str(arguments.rounds)]
     common += [] if arguments.folder is None else ["--folder", arguments.folder]
     processes = [subprocess.Popen([*common, "--number", str(number)]) for number in range(arguments.processes)]
     return max(abs(process.wait()) for process in processes)
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="how many there are")
     parser.add_argument("--coordinator", help="address and port of the first process")
     parser.add_argument("--number", type=int, help="which one this is, from 0")
+    parser.add_argument("--rounds", type=int, default=1000, help="trajectories to burn in, and to keep draws of")
     parser.add_argument("--folder", help="where to keep checkpoints")
     arguments = parser.parse_args()
     if arguments.number is None:

@@ -3,6 +3,7 @@
 What the processes do is in distributed_worker.py. Every wait has an end, and ports are chosen when a test runs.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -30,6 +31,12 @@ LENGTHS = (4, 8, 5, 3)
 PRIOR, NOISE = 2.0, 3.0
 SECONDS = 120
 """How long a test waits for its processes before it ends them."""
+
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": str(Path(db.__file__).parent.parent),
+    "JAX_PLATFORMS": "cpu",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is most of what these processes do.
+}
 
 
 def examples(workers: int) -> tuple[np.ndarray, np.ndarray]:
@@ -124,14 +131,9 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     whole |= {"start": mean[:, None].tolist(), "spread": np.linalg.cholesky(covariance).tolist()}
     (folder / "task.json").write_text(json.dumps(whole | task))
     script = Path(__file__).with_name("distributed_worker.py")
-    # One thread each, as there may be more processes than cores; the package that this process tests.
-    environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false",
-        "PYTHONPATH": str(Path(db.__file__).parent.parent),
-        "JAX_PLATFORMS": "cpu",
-        # Compiling is most of what these processes do.
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
+    # One thread each, as there may be more processes than cores.
+    flags = f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false"
+    environment = ENVIRONMENT | {"XLA_FLAGS": flags}
     processes, logs = [], [folder / f"log-{number}" for number in range(workers)]
     try:
         for number, log in enumerate(logs):
@@ -264,9 +266,11 @@ def runs_of(workers: int) -> dict[str, Any]:
     runs = {
         "coarse": common | {"step_size": {2: 8e-3, 4: 2e-3}[workers], "burn_in": 40, "num_draws": 40},
         "fine": common | {"step_size": {2: 4e-4, 4: 2e-4}[workers], "burn_in": 60, "num_draws": 160},
-        "measured": {"step_size": 4e-4, "burn_in": 1, "num_draws": 8, "num_chains": 2, "trajectory": 5},
     }
-    return runs | ({"whole": REPEATED | {"at": [[1.0, 1.0], [0.0, 2.0]]}} if workers == 2 else {})
+    if workers == 2:
+        runs["measured"] = {"step_size": 4e-4, "burn_in": 1, "num_draws": 12, "num_chains": 2, "trajectory": 5}
+        runs["whole"] = REPEATED | {"at": [[1.0, 1.0], [0.0, 2.0]]}
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -330,3 +334,20 @@ def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
     resumed = run_processes(tmp_path / "resumed", 2, stored, devices=2)
     assert resumed.codes == [0, 0], resumed.said
     np.testing.assert_array_equal(resumed.found[0]["run.draws"], ended(2).found[0]["whole.draws"])
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    script = Path(__file__).parent.parent / "examples" / "distributed.py"
+    command = [sys.executable, script, "--processes", "2", "--rounds", "8", "--folder", tmp_path / "parts"]
+    with (tmp_path / "log").open("w") as lines:
+        process = subprocess.Popen(command, stdout=lines, stderr=lines, env=ENVIRONMENT, start_new_session=True)
+    try:
+        code = process.wait(timeout=SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    said = (tmp_path / "log").read_text()
+    assert code == 0, said
+    assert "x =  5.0: y =" in said
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["worker-0", "worker-1"]

@@ -54,6 +54,8 @@ from darkbayes.types import Array, Data, Key, PyTree
 
 SAVE_SECONDS = 10.0
 """How much work a killed run with a folder loses at most, about."""
+TIMED_ROUNDS = 5
+"""How many rounds at least each worker times, before the lengths of trajectories follow speed."""
 
 
 class TourState(NamedTuple):
@@ -175,16 +177,44 @@ class DistributedChain(eqx.Module):
         label: str | None,
     ) -> PyTree:
         """Run to the last round and return what was kept here."""
-        if settings["num_chains"] % jax.local_device_count():
-            raise InvalidInput(
-                f"num_chains={settings['num_chains']} cannot be divided among the {jax.local_device_count()} devices "
-                "of a process: use a multiple"
-            )
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
         here, workers = jax.process_index(), jax.process_count()
         rounds = self.burn_in + settings["num_draws"]
-        chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), settings["num_chains"]))
-        state = TourState(
+        state = self._start(key, settings["num_chains"], nothing)
+        part = None if folder is None else Path(folder) / f"worker-{here}"
+        if part is not None:
+            state = self._found(part, state)
+        first, shard = int(state.round), self.at_shard(state.lengths)
+        saved, times = time.monotonic(), []
+        quiet = label is None or here != 0
+        with progress_bar(label or "", rounds, quiet=quiet, start=first, unit="rounds") as show:
+            for number in range(first, rounds):
+                state, seconds = self._round(shard, state, add)
+                times.append(seconds)
+                show(number + 1)
+                end, stop = number + 1 == rounds, stop_asked(number)
+                if not (end or stop or (number + 1) % workers == 0):
+                    continue
+                due = agree(_problem(shard, state.chains), time.monotonic() - saved >= settings["save_seconds"])
+                if not (end or stop or state.settled) and len(times) > TIMED_ROUNDS:
+                    state = _settled(state, times[1:])  # The first one compiled.
+                    shard = self.at_shard(state.lengths)
+                if part is not None and (due or end or stop):
+                    _save(part, state)
+                    saved = time.monotonic()
+                if stop and not end:
+                    where = "nothing is saved, as there is no folder" if part is None else "start again to go on"
+                    raise RunError(f"ended on request (SIGTERM) after round {number + 1} of {rounds}: {where}")
+        return state.kept
+
+    def _start(self, key: Key, num_chains: int, nothing: Callable[[Draw], PyTree]) -> TourState:
+        devices, here = jax.local_device_count(), jax.process_index()
+        if num_chains % devices:
+            raise InvalidInput(
+                f"num_chains={num_chains} cannot be divided among the {devices} devices of a process: use a multiple"
+            )
+        chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), num_chains))
+        return TourState(
             key=key,
             examples=np.array(self.examples, np.int32),
             round=np.zeros((), np.int32),
@@ -193,38 +223,19 @@ class DistributedChain(eqx.Module):
             chains=chains,
             kept=nothing(chains.draws),
         )
-        part = None if folder is None else Path(folder) / f"worker-{here}"
-        if part is not None:
-            state = self._found(part, state)
-        saved, steps, seconds = time.monotonic(), 0, 0.0
-        first = int(state.round)
-        quiet = label is None or here != 0
-        with progress_bar(label or "", rounds, quiet=quiet, start=first, unit="rounds") as show:
-            for number in range(first, rounds):
-                shard = self.at_shard(state.lengths)
-                began = time.perf_counter()
-                chains = jax.block_until_ready(burn(shard, state.chains, state.lengths[here]))
-                if number > first:  # The first compiles.
-                    steps, seconds = steps + int(state.lengths[here]), seconds + time.perf_counter() - began
-                kept = state.kept
-                if number >= self.burn_in:
-                    kept = add(chains.draws, kept, np.int32(number - self.burn_in))  # pyright: ignore[reportArgumentType]
-                chains = hand_on(chains, move_after(number, workers))
-                state = state._replace(round=np.int32(number + 1), chains=chains, kept=kept)
-                show(number + 1)
-                end, stop = number + 1 == rounds, stop_asked(number)
-                if not (end or stop or (number + 1) % workers == 0):
-                    continue
-                due = agree(_problem(shard, chains), time.monotonic() - saved >= settings["save_seconds"])
-                if not state.settled and not end and not stop:
-                    state = _settled(state, steps / seconds if seconds else 0.0, int(self.lengths[0]))
-                if part is not None and (due or end or stop):
-                    attempt(lambda: save_checkpoint(part, state, int(state.round)))  # noqa: B023
-                    saved = time.monotonic()
-                if stop and not end:
-                    where = "nothing is saved, as there is no folder" if part is None else "start again to go on"
-                    raise RunError(f"ended on request (SIGTERM) after round {number + 1} of {rounds}: {where}")
-        return state.kept
+
+    def _round(
+        self, shard: MinibatchChain, state: TourState, add: Callable[[Draw, PyTree, Array], PyTree]
+    ) -> tuple[TourState, float]:
+        """A trajectory of the chains that are here, and their departure; also returns how long the trajectory took."""
+        number, kept = int(state.round), state.kept
+        began = time.perf_counter()
+        chains = jax.block_until_ready(burn(shard, state.chains, state.lengths[jax.process_index()]))
+        seconds = time.perf_counter() - began
+        if number >= self.burn_in:
+            kept = add(chains.draws, kept, np.int32(number - self.burn_in))  # pyright: ignore[reportArgumentType]
+        chains = hand_on(chains, move_after(number, jax.process_count()))
+        return state._replace(round=np.int32(number + 1), chains=chains, kept=kept), seconds
 
     def _found(self, part: Path, state: TourState) -> TourState:
         """The last round that all processes have saved, or `state` if there is none."""
@@ -282,7 +293,7 @@ def distributed_chain(
         batch_size: examples per step, drawn from the shard with replacement; None for all of it. It may differ too.
         trajectory: steps between two moves, few enough that step size times trajectory times the largest curvature of
             the log posterior is well below 1 (see the head of this file). A number is their mean over the processes:
-            they are shared out by the speed that is measured during the first tour. The bits of a result then depend
+            they are shared out by the speed that is measured during the first rounds. The bits of a result then depend
             on the clock until the first checkpoint, which holds the lengths. A sequence of one number per process
             is kept as it is.
         burn_in: rounds before the first draw counts. (A round is one trajectory of every chain.)
@@ -343,12 +354,14 @@ def _problem(shard: MinibatchChain, chains: Chains) -> Exception | None:
     return None
 
 
-def _settled(state: TourState, speed: float, trajectory: int) -> TourState:
-    """With lengths that follow the speeds, once every worker has measured its own."""
-    speeds = gather(np.float32(speed))
-    if not speeds.all():
-        return state
-    return state._replace(lengths=lengths_by_speed(trajectory, speeds), settled=np.array(True))
+def _settled(state: TourState, times: list[float]) -> TourState:
+    """With lengths that follow the speeds of the workers, as each has measured its own; so far all are alike."""
+    speeds = gather(np.float32(1.0 / np.median(times)))
+    return state._replace(lengths=lengths_by_speed(int(state.lengths[0]), speeds), settled=np.array(True))
+
+
+def _save(part: Path, state: TourState) -> None:
+    attempt(lambda: save_checkpoint(part, state, int(state.round)))
 
 
 @eqx.filter_jit(donate="all-except-first")
