@@ -1,7 +1,7 @@
 """Distil a Bayesian neural network into one ordinary network while it is being sampled."""
 
 from darkbayes.data import as_data, toy1d, toy2d
-from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
+from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -70,6 +70,7 @@ from darkbayes.teacher import (
     control_variates,
     cyclical,
     default_sampler,
+    distributed_chain,
     effective_sample_size,
     fisher_metric,
     fisher_sgld,
@@ -136,6 +137,7 @@ __all__ = [
     "SoftmaxStudent",
     "Student",
     "Verdict",
+    "WorkerLost",
     "__version__",
     "affine",
     "agreement",
@@ -150,6 +152,7 @@ __all__ = [
     "distil",
     "distillation",
     "distortion",
+    "distributed_chain",
     "effective_sample_size",
     "elastic",
     "fisher_metric",

@@ -21,6 +21,10 @@ class RunError(RuntimeError):
     """A run's folder that cannot be used as asked."""
 
 
+class WorkerLost(RunError):
+    """Another process of a distributed run is gone; the message says how to go on."""
+
+
 class DataError(RuntimeError):
     """A data set that cannot be had; the message says what was tried, why it failed and what to do."""
 

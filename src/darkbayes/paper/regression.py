@@ -186,9 +186,11 @@ class Experiment:
         preset, posterior = self.preset, self.posterior(noise)
         batch_size = min(preset.batch_size, posterior.num_data)
         sampler = self._sampler(posterior, batch_size)
-        lengths = {"burn_in": preset.burn_in, "thin": preset.thin}
         teachers = [
-            minibatch_chain(posterior, sampler, *split.train, batch_size=batch_size, **lengths) for split in self.splits
+            minibatch_chain(
+                posterior, sampler, *split.train, batch_size=batch_size, burn_in=preset.burn_in, thin=preset.thin
+            )
+            for split in self.splits
         ]
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")

@@ -118,8 +118,8 @@ class Experiment:
             students[f"student {label}"] = self.run.once(name, distilled)
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
         first = next(iter(students.values()))
-        teacher = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
-        return methods | {"sgld": teacher} | students
+        taught = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
+        return methods | {"sgld": taught} | students
 
     def hmc(self, name: str, data: Data, key: Key) -> dict[str, Any]:
         """The truth."""
@@ -199,8 +199,10 @@ def build_teachers(
     """The teacher of each trial, and the preset with the lengths that teachers which tune themselves have found."""
     auto = preset.step_size == "auto"
     sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
-    lengths = {"burn_in": preset.burn_in, "thin": preset.thin}
-    teachers = [minibatch_chain(problem.posterior, sampler, *of, batch_size=None, **lengths) for of in data]
+    teachers = [
+        minibatch_chain(problem.posterior, sampler, *of, batch_size=None, burn_in=preset.burn_in, thin=preset.thin)
+        for of in data
+    ]
     if not auto:
         return teachers, preset
     settings = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}

@@ -12,6 +12,7 @@ from darkbayes.teacher.diagnostics import (
     monte_carlo_divergence,
     split_rhat,
 )
+from darkbayes.teacher.distributed import DistributedChain, distributed_chain
 from darkbayes.teacher.examples import fisher_metric, per_example
 from darkbayes.teacher.fisher import fisher_sgld
 from darkbayes.teacher.gradients import Estimate, Gradients, minibatch_gradients
@@ -45,6 +46,7 @@ __all__ = [
     "Chains",
     "Choices",
     "Cyclical",
+    "DistributedChain",
     "Estimate",
     "Gradients",
     "MinibatchChain",
@@ -64,6 +66,7 @@ __all__ = [
     "control_variates",
     "cyclical",
     "default_sampler",
+    "distributed_chain",
     "each",
     "effective_sample_size",
     "fisher_metric",

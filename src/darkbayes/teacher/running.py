@@ -1,5 +1,7 @@
 """Running means for samplers that adapt, and other small arithmetic that they share."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -47,7 +49,7 @@ def mean_of_squares(squares: PyTree, grads: PyTree, share: Array) -> PyTree:
     return jax.tree.map(add, squares, grads)
 
 
-def root(variance: Array) -> Array:
+def root(variance: Any) -> Array:
     """The square root; zero, with a derivative of zero, where the variance is not positive.
 
     >>> root(jnp.array([4.0, -1.0])).tolist(), jax.grad(root)(0.0).tolist()
