@@ -96,6 +96,70 @@ def conjugate(linear: db.Network) -> Conjugate:
     return Conjugate(posterior, db.as_data(x, y), prior_precision, noise_precision, mean, covariance)
 
 
+class Moments(NamedTuple):
+    """Averages over the steps of each chain, chains along the first axis."""
+
+    mean: np.ndarray
+    square: np.ndarray
+    """Of (theta - centre) (theta - centre)^T."""
+
+
+@pytest.fixture(scope="session")
+def regression_moments(conjugate: Conjugate) -> Any:
+    """Runs chains of `conjugate` from near its posterior: ``regression_moments(chain, states, burn_in, steps)``.
+
+    Traceable: `chain` may hold a traced step size.
+    """
+
+    def run(chain: Any, states: Any, burn_in: int, steps: int) -> Moments:
+        centre = jnp.asarray(conjugate.mean[None], jnp.float32)
+        number = len(states.params.network)
+        start_key, step_key = jax.random.split(jax.random.key(7))
+        root = jnp.asarray(np.linalg.cholesky(conjugate.covariance).T, jnp.float32)
+        theta = centre + jax.random.normal(start_key, (number, 2)) @ root
+        states = states._replace(params=states.params._replace(network=theta[:, :, None]))
+
+        def step(count: jax.Array, carry: Any) -> Any:
+            states, mean, square = carry
+            keys = jax.random.split(jax.random.fold_in(step_key, count), number)
+            states, _ = jax.vmap(chain.step)(keys, states)
+            gap = states.params.network[:, :, 0] - centre
+            share = (count >= burn_in).astype(jnp.float32) / steps
+            return states, mean + share * gap, square + share * gap[:, :, None] * gap[:, None, :]
+
+        zeros = jnp.zeros((number, 2)), jnp.zeros((number, 2, 2))
+        _, mean, square = jax.lax.fori_loop(0, burn_in + steps, step, (states, *zeros))
+        return Moments(mean + centre, square)  # pyright: ignore[reportArgumentType]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def batch_noise(conjugate: Conjugate) -> Any:
+    """The covariance of a minibatch gradient of `conjugate`: ``batch_noise(size, spread, residuals=True)``.
+
+    The gradient of an example is lambda_n (x x^T d - x r) with d = theta - mean and r the residual at the mean, so over
+    examples and over d of mean 0 and covariance `spread`, that of N times the mean of `size` of them is N^2/size times
+
+        lambda_n^2 (mean_i[x x^T spread x x^T + r^2 x x^T] - X spread X - b b^T),  X = mean_i x x^T, b = mean_i x r.
+
+    Without residuals it is that of gradients corrected by those at an anchor, with `spread` the mean square distance.
+    """
+    x, y = (np.asarray(part, np.float64) for part in conjugate.data)
+    residual = y[:, 0] - x @ conjugate.mean
+    outer = x[:, :, None] * x[:, None, :]
+    middle, shift = outer.mean(axis=0), np.mean(x * residual[:, None], axis=0)
+    of_residuals = np.mean(residual[:, None, None] ** 2 * outer, axis=0) - np.outer(shift, shift)
+
+    def noise(size: int | None, spread: np.ndarray, residuals: bool = True) -> np.ndarray:
+        if size is None:
+            return np.zeros_like(spread)
+        total = np.mean(outer @ spread @ outer, axis=0) - middle @ spread @ middle + residuals * of_residuals
+        return len(x) ** 2 / size * conjugate.noise_precision**2 * total
+
+    return noise
+
+
 @pytest.fixture(scope="session")
 def draw_stack() -> Any:
     """Stacks independent draws: ``draw_stack(posterior, x, number)``."""

@@ -134,10 +134,15 @@ def test_targets_of_another_shape_or_kind_are_refused_by_gaussians(likelihood: A
 
 
 @pytest.mark.parametrize("value", NOT_POSITIVE, ids=repr)
-@pytest.mark.parametrize("name", ["step_size", "temperature"])
-def test_sgld_refuses_what_is_no_positive_number(name: str, value: Any) -> None:
-    with pytest.raises(db.InvalidInput, match=rf"{name} must be a positive number, not {value!r}"):
-        db.sgld(**{"step_size": 0.1} | {name: value})
+def test_sgld_refuses_a_step_size_that_is_no_positive_number(value: Any) -> None:
+    with pytest.raises(db.InvalidInput, match=rf"step_size must be a positive number, not {value!r}"):
+        db.sgld(value)
+
+
+@pytest.mark.parametrize("value", NOT_POSITIVE[1:], ids=repr)
+def test_sgld_refuses_a_temperature_below_zero(value: Any) -> None:
+    with pytest.raises(db.InvalidInput, match=rf"temperature must be zero or a positive number, not {value!r}"):
+        db.sgld(0.1, value)
 
 
 @pytest.mark.parametrize("value", [np.float32(0.1), np.float64(0.1), np.int64(1), 1], ids=repr)

@@ -73,6 +73,22 @@ def test_an_experiment_leaves_a_report_that_needs_nothing_else(finished):
     assert "KL(HMC || method)" in page
 
 
+def test_an_experiment_says_whether_its_chains_met(finished, capsys):
+    experiment, out = finished
+    results = json.loads((out / "results.json").read_text())
+    students = EXPERIMENTS[experiment][2]["students"]
+    assert len(results["diagnostics"]) == 2 * len(students)
+    for name, diagnosis in results["diagnostics"].items():
+        assert name.startswith("trial-")
+        assert len(diagnosis["runs"]) == sum(diagnosis["counts"].values()) == 1
+        assert diagnosis["runs"][0]["temperature"] is not None
+    assert "Did the chains meet?" in (out / "report.html").read_text()
+    reproduce(experiment, out, "--resume")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("chains: ")]
+    assert line.startswith("chains: trial-") or ", in the worst of " in line
+    assert json.loads((out / "results.json").read_text())["diagnostics"] == results["diagnostics"]
+
+
 def test_a_finished_run_resumes_to_the_same_results_at_once(finished, monkeypatch):
     experiment, out = finished
     monkeypatch.setattr("darkbayes.paper.toy.sample", None)  # Any new sampling would fail.

@@ -1,6 +1,7 @@
 """Tables from results, and the page as a browser shows it."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,15 @@ import pytest
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays, write_json
-from darkbayes.report import markdown, pivot, terminal, write_figure, write_report
-from darkbayes.report.figures import bands, differences_from_pbp, predicted_against_true, reliability
+from darkbayes.report import chains_line, markdown, pivot, terminal, write_figure, write_report
+from darkbayes.report.figures import (
+    bands,
+    differences_from_pbp,
+    learning_curves,
+    predicted_against_true,
+    reliability,
+    size_curve,
+)
 from darkbayes.runs import provenance, row
 
 ROWS = [
@@ -265,6 +273,91 @@ def test_the_page_is_readable_in_a_browser(folder):
     assert images
     assert min(images) > 500
     assert not complaints
+
+
+# Did the chains meet?
+
+
+def diagnosis(code: str, rhat: float | None, stopped: bool = False) -> dict:
+    """What a distillation of two runs leaves in the results; the second agrees."""
+    numbers = {
+        "effective": 400.0,
+        "autocorrelation_steps": 120.0,
+        "temperature": 1.02,
+        "kinetic_temperature": None,
+        "noise_to_signal": 0.0,
+        "divergence": 0.002,
+        "teacher_error": 0.0005,
+    }
+    warning = {"code": "student_stopped", "text": "the student has stopped following at KL 0.002"}
+    return {
+        "verdict": {"code": code, "text": f"the chains <{code}>"},
+        "counts": {"agree": 2} if code == "agree" else {code: 1, "agree": 1},
+        "warnings": [warning] if stopped else [],
+        "plateau": {"since": 6, "level": 0.002, "fall": 0.0, "error": 0.0, "stopped": stopped},
+        "runs": [{"code": code, "rhat": rhat} | numbers, {"code": "agree", "rhat": 1.01} | numbers],
+    }
+
+
+DIAGNOSED = RESULTS | {
+    "diagnostics": {
+        "trial-0/student-2-4-2": diagnosis("apart", 1.3),
+        "trial-1/student-2-4-2": diagnosis("agree", 1.02, stopped=True),
+    }
+}
+
+
+def test_the_worst_verdict_is_told_with_the_count_of_each():
+    line = chains_line(DIAGNOSED)
+    assert line.startswith("trial-0/student-2-4-2: the chains <apart>; of 4 runs 3 agree, 1 apart; the student has")
+    assert line.endswith("(in 1 of 2 distillations)")
+    alone = {"diagnostics": {"student": diagnosis("agree", 1.02)}}
+    assert chains_line(alone) == "the chains <agree>"
+    assert chains_line(RESULTS) == ""
+    assert len(line.splitlines()) == 1
+
+
+def test_a_page_says_whether_the_chains_met(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "results.json", DIAGNOSED)
+    lines = [{"step": step, "loss": 1.0, "kl": 1 / step} for step in range(1, 9)]
+    (tmp_path / "trial-0" / "student-2-4-2").mkdir(parents=True)
+    (tmp_path / "trial-0" / "student-2-4-2" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    page = write_report(tmp_path).read_text()
+    section = page[page.index("Did the chains meet?") : page.index("How this was made")]
+    cells = re.findall(r"<td>(.*?)</td>", section)
+    assert cells == ["student 2-4-2", "4", "1.02 (1.3)", "400 (400)", "120 (120)", "1.02", *cells[6:8], "3 of 4"]
+    assert "gradient noise" not in section.split("</table>")[0], "zero everywhere"
+    assert "How the students learned" in section
+    assert "<apart>" not in page
+    assert page.count("How the students learned</h") == 1
+    assert "Did the chains meet?" not in (folder / "report.html").read_text()
+
+
+def test_the_level_at_which_a_student_stopped_is_marked():
+    lines = [{"step": step, "kl": 1 / min(step, 5)} for step in range(1, 20)]
+    plateau = {"since": 13, "level": 0.2, "stopped": True}
+    (axis,) = learning_curves({"student": lines}, {"student": plateau}, teacher_error=0.01).axes
+    assert [text.get_text() for text in axis.texts] == ["stopped at 0.2"]
+    assert "the teacher's own error" in axis.get_legend_handles_labels()[1]
+    (axis,) = learning_curves({"student": lines}, {"student": plateau | {"stopped": False}}).axes
+    assert not axis.texts
+
+
+def test_students_of_growing_width_have_a_figure_and_a_table_of_their_own(folder, tmp_path):
+    sizes = [
+        row(f"student 2-{width}-2", "kl_from_teacher", [1 / width, 1.1 / width]) | {"parameters": 5 * width + 2}
+        for width in (8, 4, 16)
+    ]
+    sizes[0]["chosen"] = True
+    (axis,) = size_curve(sizes).axes
+    assert [text.get_text() for text in axis.texts] == ["2-4-2", "2-8-2", "2-16-2"]
+    assert axis.get_legend_handles_labels()[1] == ["chosen"]
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "results.json", RESULTS | {"rows": ROWS + sizes})
+    page = write_report(tmp_path).read_text()
+    assert "How wide a student?" in page
+    assert "Students of growing width" in page
 
 
 def test_the_results_that_the_readme_quotes_are_whole():

@@ -208,7 +208,11 @@ def test_checkpoints_take_little_of_a_runs_time(save_s, between, tmp_path, monke
 
     state = SimpleNamespace(update_key=jax.random.key(0), teacher=SimpleNamespace(step=np.int32(4000)))
     endless = SimpleNamespace(
-        check_steps=int, init=lambda key: state, run=chunks, best=lambda state: {"weight": np.ones(2)}
+        check_steps=int,
+        init=lambda key: state,
+        run=chunks,
+        best=lambda state: {"weight": np.ones(2)},
+        diagnose=lambda state, curve: SimpleNamespace(as_dict=dict),
     )
     monkeypatch.setattr("darkbayes.runs.time", SimpleNamespace(time=lambda: now[0]))
     monkeypatch.setattr("darkbayes.runs.save_checkpoint", save)

@@ -27,8 +27,9 @@ class Reproduce:
 
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
     """which experiment"""
-    preset: Literal["best", "literal", "quick"] = "best"
-    """best: our settings. literal: the paper's Algorithm 1 and settings. quick: best, smaller, one or two trials"""
+    preset: Literal["best", "literal", "auto", "quick"] = "best"
+    """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
+    (toy2d, toy1d, uci). quick: best, smaller, one or two trials"""
     trials: int | None = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
@@ -68,6 +69,8 @@ class Reproduce:
         )
         page = report.write_report(out) if self.report else None
         _show(results, self.json)
+        if (line := report.chains_line(results)) and not self.json:
+            print(f"chains: {line}")
         if page and not self.json:
             print(f"report: {page}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 class InvalidInput(ValueError):
@@ -20,6 +21,10 @@ class RunError(RuntimeError):
     """A run's folder that cannot be used as asked."""
 
 
+class WorkerLost(RunError):
+    """Another process of a distributed run is gone; the message says how to go on."""
+
+
 class DataError(RuntimeError):
     """A data set that cannot be had; the message says what was tried, why it failed and what to do."""
 
@@ -29,21 +34,43 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def require_positive(name: str, value: Any) -> None:
-    """Refuse a number that is not finite and above zero.
+def _lies(value: Any, low: float, high: float, ends: tuple[float, ...] = ()) -> tuple[bool, Any]:
+    """Whether a real number lies between two others or is one of `ends`; and the number, for the message.
+
+    An array without axes counts as its number, one of a traced function as good: it is unknown until it runs, as with
+    ``optax.inject_hyperparams``.
+    """
+    if isinstance(value, Tracer) and value.ndim == 0:
+        return True, value
+    if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
+        value = value.item()
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and (low < float(value) < high or float(value) in ends), value
+
+
+def require_positive(name: str, value: Any, *, zero: bool = False) -> None:
+    """Refuse a number that is not finite and above zero; zero itself passes where `zero` says so.
 
     >>> require_positive("step_size", 0.0)
     Traceback (most recent call last):
     darkbayes.errors.InvalidInput: step_size must be a positive number, not 0.0
     """
-    number = value
-    if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
-        try:
-            number = value.item()
-        except jax.errors.ConcretizationTypeError:
-            return  # Unknown until it runs, as with optax.inject_hyperparams.
-    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < math.inf:
-        raise InvalidInput(f"{name} must be a positive number, not {number!r}")
+    fits, number = _lies(value, 0.0, math.inf, (0.0,) if zero else ())
+    if not fits:
+        kind = "zero or a positive number" if zero else "a positive number"
+        raise InvalidInput(f"{name} must be {kind}, not {number!r}")
+
+
+def require_share(name: str, value: Any, *, one: bool = False) -> None:
+    """Refuse what does not lie between 0 and 1; one itself passes where `one` says so.
+
+    >>> require_share("decay", 1.0)
+    Traceback (most recent call last):
+    darkbayes.errors.InvalidInput: decay must lie between 0 and 1, not 1.0
+    """
+    fits, number = _lies(value, 0.0, 1.0, (1.0,) if one else ())
+    if not fits:
+        raise InvalidInput(f"{name} must lie {'in (0, 1]' if one else 'between 0 and 1'}, not {number!r}")
 
 
 def require_count(name: str, value: Any, least: int = 1) -> int:

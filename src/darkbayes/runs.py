@@ -3,6 +3,8 @@
     config.json      all that is needed to run it again
     began.json       the code, the machine and the command that began it
     metrics.jsonl    one line per chunk of a distillation
+    choices.json     what a teacher that tunes itself has chosen
+    diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
     report.html
@@ -10,27 +12,27 @@
 Nothing is pickled. A run that was killed at any moment resumes from its last checkpoint and ends in the same bits.
 """
 
-import hashlib
+import dataclasses
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, restored_arrays, save_checkpoint
 from darkbayes.data import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.progress import progress_bar
 from darkbayes.student import Distillation, DistillationState, SideBySide, Student, steps_of
+from darkbayes.teacher import Choices, MinibatchChain, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
@@ -99,7 +101,7 @@ class Run:
         start = 0
         found = load_checkpoint(folder / "checkpoint", state)
         if found is not None:
-            if not np.array_equal(_plain(found[0].update_key), _plain(state.update_key)):
+            if not np.array_equal(plain_array(found[0].update_key), plain_array(state.update_key)):
                 raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
             state, start = found
         metrics = _metrics_until(folder / "metrics.jsonl", start)
@@ -121,7 +123,20 @@ class Run:
                     pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
         save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
+        diagnosis = distillation.diagnose(state, _divergences(metrics))
+        write_json(folder / "diagnostics.json", diagnosis.as_dict())
         return state
+
+    def tune(
+        self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
+    ) -> tuple[list[MinibatchChain], list[Choices]]:
+        """Tune chains as `tune_all` does, once: what was chosen is kept in the folder `name`."""
+        path = self.path / name / "choices.json"
+        if not path.exists():
+            _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
+            write_json(path, [dataclasses.asdict(of) for of in choices])
+        choices = [Choices(**of) for of in json.loads(path.read_text(encoding="utf-8"))]
+        return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         """Write and return the results."""
@@ -129,10 +144,18 @@ class Run:
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
+            **self._left("choices"),
+            **self._left("diagnostics"),
             "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
         }
         write_json(self.path / "results.json", results)
         return results
+
+    def _left(self, kind: str) -> dict[str, Any]:
+        """What every part of this run left in files called `kind`, by the part's name."""
+        paths = sorted(self.path.rglob(f"{kind}.json"))
+        found = {path.parent.relative_to(self.path).as_posix(): json.loads(path.read_text("utf-8")) for path in paths}
+        return {kind: found} if found else {}
 
 
 def _is_left_over(path: Path) -> bool:
@@ -159,88 +182,16 @@ def _metrics_until(path: Path, step: int) -> Path:
     return path
 
 
-def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
-    """The arrays of a pytree by their paths; random keys as their data."""
-    return {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    """The parts of a path joined by dots; a dot within a part is escaped, so that no two paths read alike."""
-    parts = [jax.tree_util.keystr((part,), simple=True) for part in path]
-    return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in parts)
-
-
-def _plain(leaf: jax.Array) -> np.ndarray:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
-
-
-def save_checkpoint(folder: Path, state: PyTree, step: int) -> None:
-    """Write the state aside, rename it into place and keep the last two."""
-    folder.mkdir(parents=True, exist_ok=True)
-    aside, final = folder / f".step-{step}.{os.getpid()}", folder / f"step-{step:012d}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    write_arrays(aside / "state.safetensors", named_leaves(state))
-    digest = hashlib.sha256((aside / "state.safetensors").read_bytes()).hexdigest()
-    write_json(aside / "manifest.json", {"step": step, "sha256": digest})
-    if final.exists():
-        shutil.rmtree(aside)
-    else:
-        os.replace(aside, final)
-    for old in _checkpoints(folder)[:-2]:
-        shutil.rmtree(old)
-    for left_over in folder.glob(".step-*"):
-        shutil.rmtree(left_over)
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"))
-
-
-def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
-    """The newest checkpoint as a pytree like `like`, with its step; None if there is none."""
-    checkpoints = _checkpoints(folder)
-    if not checkpoints:
-        return None
-    newest = checkpoints[-1]
-    remedy = f"delete {newest} to go on from " + ("the one before" if len(checkpoints) > 1 else "the start")
-    file = newest / "state.safetensors"
-    step, whole = 0, False
-    try:
-        manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
-        step, whole = int(manifest["step"]), hashlib.sha256(file.read_bytes()).hexdigest() == manifest["sha256"]
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
-    if not whole:
-        raise RunError(f"checkpoint {newest} is corrupt or truncated: {remedy}")
-    restored = _restored(file, like)
-    if restored is None:
-        raise RunError(f"checkpoint {newest} belongs to another configuration: {remedy}, or choose another folder")
-    return restored, step
-
-
-def _restored(path: Path, like: PyTree) -> Any:
-    """The arrays of a file in the structure of `like`; None if they have other names, shapes or types."""
-    stored = read_arrays(path)
-    kinds = [{name: (leaf.shape, leaf.dtype) for name, leaf in of.items()} for of in (stored, named_leaves(like))]
-    if kinds[0] != kinds[1]:
-        return None
-
-    def restore(path: Any, leaf: jax.Array) -> jax.Array:
-        value = jnp.asarray(stored[_name(path)])
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
-        return value
-
-    return jax.tree_util.tree_map_with_path(restore, like)
+def _divergences(path: Path) -> list[tuple[int, float]]:
+    """The divergence of the student from its teacher over the steps, as the metrics file tells it."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(line["step"], line["kl"]) for line in lines if line["kl"] is not None]
 
 
 def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
     """The weights that a run left in ``student.safetensors``, for inputs like `x`."""
     like = student.init(jax.random.key(0), as_inputs(x))
-    restored = _restored(Path(path), like)
+    restored = restored_arrays(Path(path), like)
     if restored is None:
         wanted = {name: leaf.shape for name, leaf in named_leaves(like).items()}
         raise RunError(f"{path} holds the weights of another network: it needs {wanted}")

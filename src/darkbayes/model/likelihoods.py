@@ -117,7 +117,8 @@ class GaussianSampledNoise(eqx.Module):
         return self.num_outputs
 
     def init(self) -> Array:
-        return jnp.full(self.num_outputs, jnp.log(self.shape / self.rate))
+        # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
+        return jnp.full(self.num_outputs, jnp.log(self.shape / self.rate), dtype=float)
 
     def log_prior(self, params: Array) -> Array:
         # The Jacobian of the log turns the exponent shape - 1 into shape.

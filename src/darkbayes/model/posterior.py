@@ -4,7 +4,7 @@ The log density of a draw theta, estimated on a batch of M of the N examples, is
 
     log p(theta) + N/M sum_i log p(y_i | x_i, theta).
 
-Nothing else in the package multiplies by N/M.
+`Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from darkbayes.errors import InvalidInput, plain, require_count
 from darkbayes.model.distributions import Distribution
 from darkbayes.model.likelihoods import Likelihood
 from darkbayes.model.priors import Prior
-from darkbayes.types import Array, Data, Key, Network, PyTree
+from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree
 
 
 class Draw(NamedTuple):
@@ -61,9 +61,32 @@ class Posterior(eqx.Module):
         """The log likelihood of each example, ``[batch]``."""
         return self.distribution(draw, batch.x).log_prob(batch.y)
 
+    def full_scale(self, of_examples: PyTree) -> PyTree:
+        """The sum over all N examples, estimated without bias from those of a batch: N/M times theirs.
+
+        `of_examples` is an array, or a pytree of arrays, with the examples along the first axis.
+        """
+        return jax.tree.map(lambda leaf: self.num_data * jnp.mean(leaf, axis=0), of_examples)
+
     def log_density(self, draw: Draw, batch: Data) -> Array:
         """The log posterior up to a constant, estimated without bias from the batch."""
-        return self.log_prior(draw) + self.num_data * jnp.mean(self.log_likelihood(draw, batch))
+        return self.log_prior(draw) + self.full_scale(self.log_likelihood(draw, batch))
+
+    def of_shard(self, examples: int, share: ArrayLike) -> "Posterior":
+        """This posterior as seen from a shard of its data, on which a chain spends a share q of its steps.
+
+        The N_s examples there stand for N_s/q: the likelihood's part of the gradient is scaled by N_s/(M q), the
+        prior's is not. Over a tour of all shards the steps then drift as the whole data would have it, as
+
+            sum_s q_s [grad log p(theta) + 1/q_s grad log p(data_s | theta)] = grad log p(theta | data).
+
+        >>> from darkbayes import GaussianPrior, Softmax, mlp
+        >>> posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+        >>> float(posterior.of_shard(6, share=0.25).num_data)
+        24.0
+        """
+        # Not a count any more, and possibly known only when it runs: shares change, and nothing compiles anew.
+        return eqx.tree_at(lambda posterior: posterior.num_data, self, jnp.asarray(examples / share, jnp.float32))
 
     def check(self, data: Data) -> None:
         """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""

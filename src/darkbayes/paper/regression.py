@@ -31,7 +31,7 @@ from darkbayes.student import (
     mix,
     side_by_side,
 )
-from darkbayes.teacher import fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
+from darkbayes.teacher import AutoStep, default_sampler, fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
 from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50
@@ -72,7 +72,8 @@ class Preset:
     """The hidden layers of each student, which learns from a teacher of its own for each kind of noise."""
     sampler: Literal["fisher", "stepped"]
     """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
-    step_size: float
+    step_size: float | Literal["auto"]
+    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
     batch_size: int
     steps: int
     burn_in: int
@@ -103,10 +104,14 @@ class Preset:
             return GaussianSampledNoise(shape=self.noise_prior[0], rate=self.noise_prior[1])
         return GaussianInputNoise()
 
+    def family(self, noise: Noise) -> MixtureStudent | GaussianStudent:
+        """The student's. Where the noise depends on the input, draws disagree on it as well: their mixture has long
+        tails, which one Gaussian cannot follow and two can."""
+        return MixtureStudent(components=2, quadrature=8) if noise == "input" else GaussianStudent()
+
     def student(self, hidden: tuple[int, ...], noise: Noise) -> Student:
-        """A student of the given hidden layers. Where the noise depends on the input, draws disagree on it as well:
-        their mixture has long tails, which one Gaussian cannot follow and two can."""
-        family = MixtureStudent(components=2, quadrature=8) if noise == "input" else GaussianStudent()
+        """A student of the given hidden layers."""
+        family = self.family(noise)
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
         if self.optimiser == "adam":
             optimiser = falling_adam(self.learning_rate, updates)
@@ -167,31 +172,38 @@ class Experiment:
 
     def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
         """The scores of the teacher and of each student; they share the teacher's randomness."""
-        posterior, sampler, found = self.posterior(noise), self._sampler(), {}
+        found = {}
         kind = " input noise" if noise == "input" else ""
         for hidden in self.preset.students:
-            student = self.preset.student(hidden, noise)
-            widths = self.stacked.x.shape[-1], *hidden, student.family.width
+            widths = self.stacked.x.shape[-1], *hidden, self.preset.family(noise).width
             name = f"student{kind} " + "-".join(map(str, widths))
-            arrays = self.run.once(self._path(name), partial(self._distil, name, posterior, sampler, student))
+            arrays = self.run.once(self._path(name), partial(self._distil, name, noise, hidden))
             found.setdefault("sgld" + kind, _part(arrays, "sgld"))
             found[name] = _part(arrays, "student")
         return found
 
-    def _distil(
-        self, name: str, posterior: Posterior, sampler: optax.GradientTransformationExtraArgs, student: Student
-    ) -> dict[str, Any]:
-        preset, queries = self.preset, _mixed([jitter(scale) for scale in self.preset.jitter])
-        runs = []
-        for split in self.splits:
-            batch_size = min(preset.batch_size, len(split.train.x))
-            teacher = minibatch_chain(
+    def _distil(self, name: str, noise: Noise, hidden: tuple[int, ...]) -> dict[str, Any]:
+        preset, posterior = self.preset, self.posterior(noise)
+        batch_size = min(preset.batch_size, posterior.num_data)
+        sampler = self._sampler(posterior, batch_size)
+        teachers = [
+            minibatch_chain(
                 posterior, sampler, *split.train, batch_size=batch_size, burn_in=preset.burn_in, thin=preset.thin
             )
-            runs.append(distillation(teacher, student, queries, preset.settings))
-        parts = side_by_side(runs)
+            for split in self.splits
+        ]
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
+        if preset.step_size == "auto":
+            settings = preset.settings
+            teachers, choices = self.run.tune(
+                self._path(name), teachers, key, num_chains=settings.num_chains, thin_by=settings.update_every
+            )
+            found = choices[0]
+            preset = dataclasses.replace(preset, steps=found.steps, burn_in=found.burn_in, thin=found.thin)
+        student, queries = preset.student(hidden, noise), _mixed([jitter(scale) for scale in preset.jitter])
+        runs = [distillation(teacher, student, queries, preset.settings) for teacher in teachers]
+        parts = side_by_side(runs)
         state = self.run.distil(self._path(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
@@ -204,11 +216,13 @@ class Experiment:
             self.splits,
         )
 
-    def _sampler(self) -> optax.GradientTransformationExtraArgs:
-        preset, examples = self.preset, len(self.splits[0].train.x)
+    def _sampler(self, posterior: Posterior, batch_size: int) -> optax.GradientTransformationExtraArgs | AutoStep:
+        preset = self.preset
+        if preset.step_size == "auto":
+            return default_sampler(posterior, batch_size)
         if preset.sampler == "stepped":
             return sgld(stepped(preset.step_size, factor=0.5, every=80_000))
-        share = min(preset.batch_size, examples) / examples
+        share = batch_size / posterior.num_data
         return fisher_sgld(preset.step_size, prior_precision=preset.prior_precision, batch_share=share)
 
     def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:

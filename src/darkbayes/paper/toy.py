@@ -23,7 +23,16 @@ from darkbayes.predict import (
 )
 from darkbayes.runs import Run, row
 from darkbayes.student import Family, Queries, Settings, Student, distillation
-from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld, split_rhat, stepped
+from darkbayes.teacher import (
+    MinibatchChain,
+    default_sampler,
+    minibatch_chain,
+    nuts_chain,
+    sample,
+    sgld,
+    split_rhat,
+    stepped,
+)
 from darkbayes.types import Array, Data, Key
 
 TEACHER = "teacher."
@@ -53,7 +62,8 @@ class Preset:
     trials: int
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student."""
-    step_size: float
+    step_size: float | Literal["auto"]
+    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
     steps: int
     burn_in: int
     thin: int
@@ -62,6 +72,8 @@ class Preset:
     updates (for 100k of them, the paper's schedule for Boston)."""
     learning_rate: float
     settings: Settings
+    sgd_step_size: float
+    """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
     student_prior: float = 0.0
     hmc_chains: int = 4
     hmc_warmup: int = 1000
@@ -81,18 +93,16 @@ class Experiment:
     """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
     def __init__(self, run: Run, problem: Problem, preset: Preset, comparators: Comparators):
-        """Build the samplers and the students."""
+        """Build the plug-in network's optimiser and the students."""
         self.run, self.problem, self.preset, self.comparators = run, problem, preset, comparators
-        self.sampler = sgld(preset.step_size)
-        # The teacher's own drift, without its noise.
-        self.plug_in = optax.with_extra_args_support(optax.sgd(preset.step_size / 2))
+        self.plug_in = optax.with_extra_args_support(optax.sgd(preset.sgd_step_size / 2))
         width = problem.grid.shape[-1]
         self.students = {
             "-".join(map(str, (width, *hidden, problem.family.width))): preset.student(hidden, problem.family)
             for hidden in preset.students
         }
 
-    def trial(self, folder: str, data: Data, key: Key) -> Methods:
+    def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
         """The predictions of every method on the grid, by method; what was computed before is not computed again."""
         hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(self.comparators))
         methods = {
@@ -104,12 +114,12 @@ class Experiment:
         students = {}
         for label, student in self.students.items():
             name = f"{folder}/student-{label}"
-            distilled = partial(self.distilled, name, student, data, distil_key)
+            distilled = partial(self.distilled, name, student, teacher, distil_key)
             students[f"student {label}"] = self.run.once(name, distilled)
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
         first = next(iter(students.values()))
-        teacher = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
-        return methods | {"sgld": teacher} | students
+        taught = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
+        return methods | {"sgld": taught} | students
 
     def hmc(self, name: str, data: Data, key: Key) -> dict[str, Any]:
         """The truth."""
@@ -131,12 +141,9 @@ class Experiment:
         """A comparator."""
         return as_arrays(self.comparators[name](key, data))
 
-    def distilled(self, name: str, student: Student, data: Data, key: Key) -> dict[str, Any]:
-        """A student, and the teacher that it learned from."""
+    def distilled(self, name: str, student: Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
+        """A student of the teacher, and what that predicts."""
         problem, preset = self.problem, self.preset
-        teacher = minibatch_chain(
-            problem.posterior, self.sampler, *data, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
-        )
         parts = distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)
         taught = as_arrays(predict_average(state.average))
@@ -174,15 +181,34 @@ def run_trials(
     comparators: Comparators | None = None,
 ) -> list[Methods]:
     """The predictions of every trial, each on data of its own; the first leaves the arrays of the figure."""
+    keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
+    data = [draw(data_key) for data_key, _ in keys]
+    teachers, preset = build_teachers(run, problem, preset, data, jax.random.key(seed))
     experiment = Experiment(run, problem, preset, comparators or {})
     done = []
-    for trial in range(trials):
-        data_key, method_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), trial))
-        data = draw(data_key)
-        done.append(experiment.trial(f"trial-{trial}", data, method_key))
+    for trial, (_, method_key) in enumerate(keys):
+        done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], method_key))
         if trial == 0:
-            write_arrays(run.path / "figure.safetensors", figure(data, done[0]))
+            write_arrays(run.path / "figure.safetensors", figure(data[0], done[0]))
     return done
+
+
+def build_teachers(
+    run: Run, problem: Problem, preset: Preset, data: list[Data], key: Key
+) -> tuple[list[MinibatchChain], Preset]:
+    """The teacher of each trial, and the preset with the lengths that teachers which tune themselves have found."""
+    auto = preset.step_size == "auto"
+    sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
+    teachers = [
+        minibatch_chain(problem.posterior, sampler, *of, batch_size=None, burn_in=preset.burn_in, thin=preset.thin)
+        for of in data
+    ]
+    if not auto:
+        return teachers, preset
+    settings = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
+    teachers, choices = run.tune("teacher", teachers, key, monitor=problem.grid, **settings)
+    found = choices[0]
+    return teachers, dataclasses.replace(preset, steps=found.steps, burn_in=found.burn_in, thin=found.thin)
 
 
 def summarise(

@@ -2,11 +2,12 @@
 
     darkbayes reproduce toy1d --preset best       about 2 minutes a trial on two cores
     darkbayes reproduce toy1d --preset literal
+    darkbayes reproduce toy1d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy1d --preset quick      under a minute
 
 PBP, HMC, variational inference, SGD, SGLD and two students. The paper shows pictures only; measured here is the KL from
 HMC between Gaussians of the same moments, mean over [-6, 6].
-Ours: results/toy1d-best.json and results/toy1d-literal.json.
+Ours: results/toy1d-best.json, results/toy1d-literal.json and results/toy1d-auto.json.
 
 The paper's table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
 It gives 2,000 draws and nothing else. Inputs and targets are divided by their standard deviations under the problem's
@@ -56,6 +57,7 @@ BEST = Preset(
     trials=5,
     students=((10,), (32, 32)),
     step_size=1e-4,
+    sgd_step_size=1e-4,
     steps=220_000,
     burn_in=20_000,
     thin=100,
@@ -66,6 +68,7 @@ BEST = Preset(
 
 PRESETS = {
     "best": BEST,
+    "auto": replace(BEST, step_size="auto"),
     "literal": replace(
         BEST, optimiser="sgd", learning_rate=3e-4, settings=Settings(query_batch=20), student_prior=1e-3
     ),

@@ -2,10 +2,11 @@
 
     darkbayes reproduce toy2d --preset best       about 2 minutes a trial on two cores
     darkbayes reproduce toy2d --preset literal
+    darkbayes reproduce toy2d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy2d --preset quick      under a minute
 
 KL from HMC on a grid. The paper: SGD 0.246, SGLD 0.007, students 2-10-2 0.031, 2-100-2 0.014, 2-10-10-2 0.009.
-Ours: results/toy2d-best.json and results/toy2d-literal.json.
+Ours: results/toy2d-best.json, results/toy2d-literal.json and results/toy2d-auto.json.
 
 The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its 100k steps, burn-in of
 2k, every 100th draw kept, one chain, targets from the present draw alone and a student trained by SGD. `best` averages
@@ -39,6 +40,7 @@ BEST = Preset(
     trials=5,
     students=((10,), (100,), (10, 10)),
     step_size=1e-2,
+    sgd_step_size=1e-2,
     steps=52_000,
     burn_in=2_000,
     thin=100,
@@ -49,6 +51,7 @@ BEST = Preset(
 
 PRESETS = {
     "best": BEST,
+    "auto": replace(BEST, step_size="auto"),
     "literal": replace(
         BEST,
         steps=100_000,

@@ -1,11 +1,13 @@
 """Seven UCI data sets on the standard splits, one setting for all of them.
 
     darkbayes reproduce uci --preset best       on two cores, 20 splits of each side by side
+    darkbayes reproduce uci --preset auto       the same, with a teacher that tunes itself
     darkbayes reproduce uci --preset quick      two splits, shorter chains: minutes
 
 Test log likelihood and RMSE in the target's unit, beside the published numbers of other methods. Ours:
-results/uci-best.json. The teacher has the benchmark's one hidden layer of 50 units, its student two of 100. The
-settings are about Boston's, which were chosen there on validation parts, with shorter chains and larger batches.
+results/uci-best.json and results/uci-auto.json. The teacher has the benchmark's one hidden layer of 50 units, its
+student two of 100. The settings are about Boston's, which were chosen there on validation parts, with shorter chains
+and larger batches.
 """
 
 from dataclasses import replace
@@ -33,7 +35,11 @@ BEST = replace(
     comparators=None,
 )
 
-PRESETS = {"best": BEST, "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000)}
+PRESETS = {
+    "best": BEST,
+    "auto": replace(BEST, step_size="auto"),
+    "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000),
+}
 
 PUBLISHED: dict[str, dict[str, tuple[tuple[float, float | None], ...]]] = {
     "log_likelihood": {

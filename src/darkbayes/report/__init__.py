@@ -1,9 +1,11 @@
 """Tables, figures and pages, made from results files only."""
 
+from darkbayes.report.chains import chains_line
 from darkbayes.report.page import write_figure, write_report
 from darkbayes.report.tables import made_by, markdown, markdown_table, measured, number, pivot, terminal
 
 __all__ = [
+    "chains_line",
     "made_by",
     "markdown",
     "markdown_table",

@@ -207,17 +207,54 @@ def differences_from_pbp(folder: Path) -> Figure:
     return figure
 
 
-def learning_curves(curves: dict[str, list[dict[str, float]]]) -> Figure:
-    """How close each student was to its teacher as it learned."""
+def learning_curves(
+    curves: dict[str, list[dict[str, float]]],
+    plateaus: dict[str, dict[str, Any]] | None = None,
+    teacher_error: float | None = None,
+) -> Figure:
+    """How close each student was to its teacher as it learned, where it stopped, and how exact the teacher is."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(8.4, 2.8))
         colours = (BLUE, ORANGE, GREEN, PURPLE, GREY)
         for (name, lines), colour, dashes in zip(curves.items(), colours, ("-", "--", "-.", ":", "-"), strict=False):
             steps, divergences = ([line[key] for line in lines] for key in ("step", "kl"))
             axis.semilogy(steps, divergences, dashes, color=colour, label=name)
+            plateau = (plateaus or {}).get(name)
+            if plateau is not None and plateau["stopped"]:
+                level, ends = plateau["level"], [plateau["since"], steps[-1]]
+                axis.plot(ends, [level, level], color="black", lw=0.8, marker="|", ms=8)
+                axis.annotate(
+                    f"stopped at {level:.3g}", (ends[0], level), (0, 5), textcoords="offset points", fontsize=7
+                )
+        if teacher_error:
+            axis.axhline(teacher_error, color=GREY, lw=1, ls=(0, (1, 3)), label="the teacher's own error")
         axis.set_xlabel("steps of each chain")
         axis.set_ylabel("KL(teacher so far || student)")
         axis.legend()
+    return figure
+
+
+def size_curve(rows: list[dict[str, Any]]) -> Figure:
+    """How close students of growing width come to their teacher, against their numbers of parameters."""
+    rows = sorted(rows, key=lambda row: row["parameters"])
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(8.4, 2.8))
+        parameters, means = ([row[key] for row in rows] for key in ("parameters", "mean"))
+        axis.errorbar(
+            parameters, means, [row["se"] or 0.0 for row in rows], fmt="o-", color=BLUE, mfc="white", capsize=2
+        )
+        for row in rows:
+            if row.get("chosen"):
+                axis.plot(row["parameters"], row["mean"], "o", color=ORANGE, ms=7, zorder=3, label="chosen")
+            label = method_name(row["method"]).removeprefix("student ")
+            axis.annotate(label, (row["parameters"], row["mean"]), (4, 6), textcoords="offset points", fontsize=8)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.margins(0.1, 0.15)  # Room for the labels.
+        axis.set_xlabel("parameters of the student")
+        axis.set_ylabel("KL(teacher || student)")
+        if any(row.get("chosen") for row in rows):
+            axis.legend()
     return figure
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json, write_text
+from darkbayes.report.chains import CAPTION, chains_line, chains_table, student_label
 from darkbayes.report.tables import RIVALS, measured, method_name, number, pivot, repeated
 
 Results = dict[str, Any]
@@ -49,7 +50,8 @@ def write_report(folder: Path) -> Path:
         summary=words.summary(results),
         tables=pivot(results),
         footnote=footnote + (" Bold: the better of the student and PBP." if marked else ""),
-        figures=_figures(folder, results["experiment"]),
+        figures=_figures(folder, results),
+        chains=_chains(folder, results),
         provenance=results["provenance"],
         config=config,
     )
@@ -213,17 +215,49 @@ WORDS = {
 }
 
 
-def _figures(folder: Path, experiment: str) -> list[dict[str, str]]:
+def _figures(folder: Path, results: Results) -> list[dict[str, str]]:
     from darkbayes.report import figures
 
+    experiment = results["experiment"]
     words = WORDS[experiment]
     shown = [{"title": words.figure, "caption": words.caption, "png": _png(figures.FIGURES[experiment](folder))}]
-    curves = _curves(folder)
-    if curves:
-        caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
-        png = _png(figures.learning_curves(curves))
-        shown.append({"title": "How the students learned", "caption": caption, "png": png})
+    sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
+    if sizes:
+        caption = (
+            "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen one."
+        )
+        shown.append({"title": "How wide a student?", "caption": caption, "png": _png(figures.size_curve(sizes))})
+    if "diagnostics" not in results:
+        shown += _learning(folder, results)
     return shown
+
+
+def _learning(folder: Path, results: Results) -> list[dict[str, str]]:
+    """How the students learned, with the level at which one stopped where that is known; of the first trial."""
+    from darkbayes.report import figures
+
+    curves = _curves(folder)
+    if not curves:
+        return []
+    known = {student_label(name): of for name, of in reversed(results.get("diagnostics", {}).items())}
+    plateaus = {name: of["plateau"] for name, of in known.items() if name in curves and of["plateau"] is not None}
+    errors = [run["teacher_error"] for of in known.values() for run in of["runs"]]
+    caption = (
+        f"KL divergence of each student from the teacher's average so far, on {WORDS[results['experiment']].curves}."
+    )
+    if any(plateau["stopped"] for plateau in plateaus.values()):
+        caption += " Where a student has stopped following, the level is marked."
+    png = _png(figures.learning_curves(curves, plateaus, sorted(errors)[len(errors) // 2] if errors else None))
+    return [{"title": "How the students learned", "caption": caption, "png": png}]
+
+
+def _chains(folder: Path, results: Results) -> dict[str, Any] | None:
+    """Whether the chains agree, in words, numbers and a figure; None for results that do not tell."""
+    table = chains_table(results)
+    if table is None:
+        return None
+    line = chains_line(results)
+    return {"line": line, "caption": CAPTION, "table": table, "figures": _learning(folder, results)}
 
 
 def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
@@ -231,10 +265,8 @@ def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
     paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
     curves = {}
     for path in sorted(paths, key=lambda path: (len(str(path)), path)):
-        name = path.parent.name.replace("-input-noise", " input noise").replace("student-", "student ")
-        name = name.replace("input noise-", "input noise ")
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        curves[method_name(name)] = [line for line in lines if line["kl"] is not None]
+        curves[student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
     return {name: lines for name, lines in curves.items() if lines}
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 LABELS = {
     "kl_from_hmc": "KL(HMC || method)",
     "kl_to_hmc": "KL(method || HMC)",
+    "kl_from_teacher": "KL(teacher || student)",
     "rhat_max": "largest split R-hat of the predictions",
     "log_likelihood": "log likelihood",
     "error": "error (%)",
@@ -57,7 +58,8 @@ METHODS = {
 
 _COSTS = "What it takes to store and to predict"
 GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio"), _COSTS) | {
-    "ms_per_step": "What a step of training takes"
+    "ms_per_step": "What a step of training takes",
+    "kl_from_teacher": "Students of growing width",
 }
 """The metrics that have a table of their own, with its title; all others share the first table."""
 

@@ -1,5 +1,6 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.student.diagnosis import Diagnosis, RunDiagnostics, diagnose
 from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
 from darkbayes.student.images import affine, distortion, elastic, image_queries
 from darkbayes.student.loop import (
@@ -25,9 +26,11 @@ from darkbayes.student.queries import (
     training_inputs,
     uniform_box,
 )
+from darkbayes.student.sizing import Sized, size_student
 
 __all__ = [
     "Context",
+    "Diagnosis",
     "Distillation",
     "DistillationState",
     "Distilled",
@@ -35,13 +38,16 @@ __all__ = [
     "GaussianStudent",
     "MixtureStudent",
     "Queries",
+    "RunDiagnostics",
     "Settings",
     "SideBySide",
+    "Sized",
     "Snapshot",
     "SoftmaxStudent",
     "Student",
     "affine",
     "compose",
+    "diagnose",
     "distil",
     "distillation",
     "distortion",
@@ -52,6 +58,7 @@ __all__ = [
     "mixup",
     "munge",
     "side_by_side",
+    "size_student",
     "steps_of",
     "training_inputs",
     "uniform_box",

@@ -3,14 +3,15 @@
 After the burn-in, a *round* is `chain.thin` steps of every chain. Within it the student takes its turn after every
 `update_every` steps; its targets are the predictions of all draws at hand, the present one of each chain and some
 picked from each chain's reservoir, averaged. At the end of a round the present draws are offered to the reservoirs and
-their predictions at the monitored inputs enter a running average. Nothing grows with the number of draws.
+their predictions at the monitored inputs enter a running average and, at a few of these inputs, a trace. Nothing grows
+with the number of draws.
 
 A state depends on the key and the number of steps alone, not on how the steps were cut into chunks, so that a run that
 was killed and resumed ends in the same bits.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,12 +23,14 @@ from darkbayes.data import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.model import Categorical, Normal
 from darkbayes.progress import progress_bar
+from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
 from darkbayes.teacher import (
     Average,
     Chains,
     Reservoir,
+    Trace,
     average_add,
     average_init,
     burn,
@@ -39,6 +42,8 @@ from darkbayes.teacher import (
     reservoir_pick,
     start_chains,
     step_chains,
+    trace_add,
+    trace_init,
 )
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
@@ -69,6 +74,8 @@ class DistillationState(NamedTuple):
     teacher: Chains
     reservoir: Reservoir | None
     average: Average
+    trace: Trace
+    """What each chain predicted over the whole run, at a few of the monitored inputs."""
     students: PyTree
     """The weights of each restart of the student, along the first axis."""
     optimisers: PyTree
@@ -111,12 +118,14 @@ class Distillation(eqx.Module):
             jax.random.split(student_key, self.settings.restarts), self.monitor
         )
         zero = jnp.zeros((), jnp.int32)
+        predictions = self._predictions(teacher.draws, self.monitor)
         return DistillationState(
             update_key=update_key,
             keep_key=keep_key,
             teacher=teacher,
             reservoir=reservoir,
-            average=average_init(self._predictions(teacher.draws, self.monitor)),
+            average=average_init(predictions),
+            trace=trace_init(predictions),
             students=students,
             optimisers=jax.vmap(self.student.optimiser.init)(students),
             updates=zero,
@@ -197,13 +206,14 @@ class Distillation(eqx.Module):
         return jax.tree.map(join, state.teacher.draws, picked)
 
     def _keep(self, state: DistillationState) -> DistillationState:
-        """Offer the present draws to the reservoirs and to the running average."""
+        """Offer the present draws to the reservoirs, and what they predict to the running average and the trace."""
         reservoir = state.reservoir
         if reservoir is not None:
             keys = jax.random.split(jax.random.fold_in(state.keep_key, state.teacher.step), self.settings.num_chains)
             reservoir = jax.vmap(reservoir_add)(keys, reservoir, state.teacher.draws)
-        average = average_add(state.average, self._predictions(state.teacher.draws, self.monitor))
-        return state._replace(reservoir=reservoir, average=average)
+        predictions = self._predictions(state.teacher.draws, self.monitor)
+        average, trace = average_add(state.average, predictions), trace_add(state.trace, predictions)
+        return state._replace(reservoir=reservoir, average=average, trace=trace)
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         return each(lambda draw: self.chain.posterior.distribution(draw, x), draws)
@@ -223,6 +233,10 @@ class Distillation(eqx.Module):
         """The weights of the student that is closest to the teacher at the monitored inputs."""
         winner = winners(self.divergences(state), state)
         return jax.tree.map(lambda leaf: leaf[winner], state.students)
+
+    def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
+        """Judge a finished run by its state and by its divergence over time, ``(step, KL)`` of the snapshots."""
+        return diagnose([(self.chain, state)], [float(np.nanmin(self.divergences(state)))], curve)
 
     def check_steps(self, steps: int) -> int:
         """Refuse a length that ends before the first draw is kept."""
@@ -319,6 +333,8 @@ class Distilled(NamedTuple):
     average: Average
     """The teacher's average prediction at the monitored inputs."""
     state: DistillationState
+    diagnostics: Diagnosis
+    """Whether the chains agree, and whether the student still follows."""
 
 
 def distil(
@@ -342,15 +358,18 @@ def distil(
     >>> done = distil(teacher, student, db.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
+    >>> done.diagnostics.verdict.text
+    'one chain: agreement cannot be judged, use num_chains >= 2...'
     """
     parts = distillation(chain, student, queries, settings, monitor)
     parts.check_steps(steps)
-    state = parts.init(key)
+    state, curve = parts.init(key), []
     with progress_bar("distilling", steps, quiet=quiet) as show:
         for snapshot in parts.run(state, steps):
             state = snapshot.state
+            curve += [] if snapshot.divergence is None else [(snapshot.step, snapshot.divergence)]
             show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
-    return Distilled(student, parts.best(state), state.average, state)
+    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
 
 
 _REMEDY = "lower its learning rate (try a tenth) or clip its gradients"

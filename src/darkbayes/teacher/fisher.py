@@ -1,20 +1,26 @@
-"""SGLD preconditioned by the diagonal of the Fisher information, learned as it runs.
+"""SGLD preconditioned by the diagonal of the Fisher information, learned as it runs, with momentum if wanted.
 
 Plain SGLD has one step size for all weights: it must suit the stiffest, and the others crawl. With g the gradient of
 the log posterior estimated on M of N examples, V the running mean of g^2 and lambda the precision of the prior,
 
     F = s V / (1 + s),   s = M / N        the information in the data about each weight,
     P = 1 / (F + lambda)                  about the posterior variance of each weight, given all others,
-    theta <- theta + eta/2 P g + sqrt(eta P - eta^2/4 P^2 C) xi,    xi ~ N(0, I),
+    v     <- (1 - alpha) v + eta/2 P g + sqrt(alpha eta T P - eta^2/4 P^2 C) xi,    xi ~ N(0, I),
+    theta <- theta + v,
 
-where C = V / (1 + s) is the variance of g, noise that the minibatch brings along and that need not be added again.
-The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of C = (N/M) F
-and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients C = 0 and F = V.
-(The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
+where T is the temperature and C = V / (1 + s) the variance of g, noise that the minibatch brings along and that need
+not be added again. The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the
+sum of C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients
+C = 0 and F = V. (The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
+
+At friction alpha = 1 this is Langevin dynamics without momentum. With less, steps add up over 1/alpha of them, and
+chains forget where they were sooner (see `sghmc`). What is carried along is m = v / sqrt(eta P / 2), whose law depends
+neither on eta nor on P.
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
 changes slowly, over 1 / (1 - decay) steps, so the gradient of P that an exact sampler would add is left out, as is
-customary (Li et al., 2016).
+customary (Li et al., 2016). Once P is frozen nothing is left out: the update is linear, and on a Gaussian its law is
+exact.
 """
 
 from typing import Any, NamedTuple
@@ -23,25 +29,32 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.errors import InvalidInput, require_positive, require_share
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.running import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 
 class FisherState(NamedTuple):
-    """The number of steps taken, and the running mean of the squares of the gradients."""
+    """The number of steps taken, the running mean of the squares of the gradients, and the momentum, if any."""
 
     count: Array
     squares: PyTree
+    momentum: PyTree
 
 
+@auto(compensates=True)
 def fisher_sgld(
     step_size: float | optax.Schedule,
     *,
     prior_precision: float,
     batch_share: float | None,
+    friction: float = 1.0,
     decay: float = 0.999,
+    adapt_steps: int | None = None,
+    temperature: float | optax.Schedule = 1.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Preconditioned SGLD as a gradient transformation; `update` needs the keyword argument ``key``.
 
@@ -49,7 +62,10 @@ def fisher_sgld(
         step_size: eta, a number or a schedule of the step count; 0.01 to 0.05 for most networks.
         prior_precision: lambda, which bounds the steps of weights that the data say nothing about.
         batch_share: M / N, the share of the examples in a minibatch; None for full-data gradients.
+        friction: alpha, in (0, 1]; 1 for no momentum.
         decay: how much of the running mean is kept at each step.
+        adapt_steps: the steps after which P is frozen; None to adapt for ever.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
     >>> transformation = fisher_sgld(0.02, prior_precision=1.0, batch_share=0.1)
     >>> weights = jnp.zeros(3)
@@ -58,41 +74,38 @@ def fisher_sgld(
     >>> int(state.count)
     1
     """
-    eta = as_schedule("step_size", step_size)
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
     if batch_share is not None and not 0.0 < batch_share <= 1.0:
         raise InvalidInput(f"batch_share must lie in (0, 1], or be None for full-data gradients, not {batch_share!r}")
-    if not 0.0 < decay < 1.0:
-        raise InvalidInput(f"decay must lie between 0 and 1, not {decay!r}")
+    require_share("friction", friction, one=True)
+    require_share("decay", decay)
+    adapt_steps = check_adapt_steps(adapt_steps)
     information, excess = (
         (1.0, 0.0) if batch_share is None else (batch_share / (1 + batch_share), 1 / (1 + batch_share))
     )
 
     def init(params: PyTree) -> FisherState:
-        # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        squares = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
-        return FisherState(jnp.zeros((), jnp.int32), squares)
+        momentum = None if friction == 1.0 else zeros_in_single(params)
+        return FisherState(jnp.zeros((), jnp.int32), zeros_in_single(params), momentum)
 
     def update(
         grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
     ) -> tuple[PyTree, FisherState]:
-        step = eta(state.count)
-        # The first steps weigh alike, until the mean spans as many as it is to remember.
-        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
+        step, own = eta(state.count), 2.0 * friction * warmth(state.count)
+        squares = mean_of_squares(state.squares, grads, share_of_new(state.count, decay, adapt_steps))
+        strides = jax.tree.map(lambda square: jnp.sqrt(0.5 * step / (information * square + prior_precision)), squares)
 
-        def add(mean: Array, g: Array) -> Array:
-            return mean + share.astype(mean.dtype) * (g.astype(mean.dtype) ** 2 - mean)
-
-        squares = jax.tree.map(add, state.squares, grads)
-
-        def move(g: Array, square: Array, xi: Array) -> Array:
-            scale = 1.0 / (information * square + prior_precision)
-            wanted = step * scale
+        def push(g: Array, square: Array, stride: Array, xi: Array) -> Array:
             # A tenth at least: no more than most of the noise is trusted to the minibatch.
-            spread = jnp.sqrt(jnp.maximum(wanted - 0.25 * wanted**2 * excess * square, 0.1 * wanted))
-            moved = -0.5 * wanted * g.astype(square.dtype) + spread * xi.astype(square.dtype)
-            return jnp.asarray(moved, g.dtype)
+            spread = jnp.sqrt(jnp.maximum(own - stride**2 * excess * square, 0.1 * own))
+            return -stride * g.astype(square.dtype) + spread * xi.astype(square.dtype)
 
-        return jax.tree.map(move, grads, squares, normal_like(key, grads)), FisherState(state.count + 1, squares)
+        momentum = jax.tree.map(push, grads, squares, strides, normal_like(key, grads))
+        if state.momentum is not None:
+            momentum = jax.tree.map(lambda new, old: new + (1.0 - friction) * old, momentum, state.momentum)
+        updates = jax.tree.map(lambda stride, m, g: jnp.asarray(stride * m, g.dtype), strides, momentum, grads)
+        kept = None if state.momentum is None else momentum
+        return updates, FisherState(state.count + 1, squares, kept)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

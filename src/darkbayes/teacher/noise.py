@@ -1,11 +1,12 @@
 """Random numbers in the shape of a pytree."""
 
 import zlib
+from collections.abc import Callable
 
 import jax
 import optax
 
-from darkbayes.types import Key, PyTree
+from darkbayes.types import Array, Key, PyTree
 
 
 def _of_group(key: Key, tree: PyTree) -> Key:
@@ -28,9 +29,22 @@ def normal_like(key: Key, tree: PyTree) -> PyTree:
     >>> normal_like(jax.random.key(0), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})["w"].shape
     (3, 2)
     """
-    key = _of_group(key, tree)
+    return _like(tree, lambda size: jax.random.normal(_of_group(key, tree), (size,)))
+
+
+def signs_like(key: Key, tree: PyTree) -> PyTree:
+    """Independent signs, 1 or -1 with equal probability, one for every element of `tree`, in its dtypes.
+
+    >>> import jax.numpy as jnp
+    >>> sorted(set(signs_like(jax.random.key(0), jnp.zeros(9)).tolist()))
+    [-1.0, 1.0]
+    """
+    return _like(tree, lambda size: jax.random.rademacher(_of_group(key, tree), (size,)))
+
+
+def _like(tree: PyTree, draw: Callable[[int], Array]) -> PyTree:
     leaves, structure = jax.tree.flatten(tree)
-    noise = jax.random.normal(key, (sum(leaf.size for leaf in leaves),))
+    noise = draw(sum(leaf.size for leaf in leaves))
     parts, start = [], 0
     for leaf in leaves:
         parts.append(noise[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))

@@ -1,10 +1,15 @@
-"""Step sizes that change with the step count. A number is the constant one; any optax schedule fits as well."""
+"""Step sizes and temperatures that change with the step count.
+
+A number is the constant one; any optax schedule fits as well.
+"""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.types import Array
 
 
@@ -38,10 +43,51 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
     return schedule
 
 
-def as_schedule(name: str, value: float | optax.Schedule) -> optax.Schedule:
-    """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive."""
+class Cyclical(NamedTuple):
+    """The two schedules that make a sampler cyclical; in the order in which `sgld` takes them."""
+
+    step_size: optax.Schedule
+    temperature: optax.Schedule
+
+
+def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float = 1.0) -> Cyclical:
+    """Zhang et al.'s cycles (2020): long steps without noise to find another mode, then ever shorter ones to sample it.
+
+    With r = (t mod cycle) / cycle, the step size is ``peak / 2 (cos(pi r) + 1)``; the temperature is 0 while
+    r < `explore` and `temperature` after that. Any sampler takes them: ``sghmc(step_size=..., temperature=...)``.
+
+    A chain with ``thin=cycle`` and a ``burn_in`` of whole cycles keeps one draw a cycle, where the step is shortest; a
+    student that is to learn from these alone has ``Settings(update_every=cycle)``.
+
+    >>> schedules = cyclical(0.1, cycle=4, explore=0.5)
+    >>> [round(float(schedules.step_size(t)), 4) for t in range(5)]
+    [0.1, 0.0854, 0.05, 0.0146, 0.1]
+    >>> [float(schedules.temperature(t)) for t in range(5)]
+    [0.0, 0.0, 1.0, 1.0, 0.0]
+    """
+    require_positive("peak", peak)
+    cycle = require_count("cycle", cycle)
+    require_positive("temperature", temperature)
+    if explore != 0.0:
+        require_share("explore", explore)
+
+    def passed(count: jax.typing.ArrayLike) -> Array:
+        """The share of the present cycle that has passed; whole numbers as long as they can be, which stay exact."""
+        return (jnp.asarray(count, jnp.int32) % cycle).astype(jnp.float32) / cycle
+
+    return Cyclical(
+        lambda count: peak / 2 * (jnp.cos(jnp.pi * passed(count)) + 1),
+        lambda count: jnp.where(passed(count) < explore, 0.0, temperature),
+    )
+
+
+def as_schedule(name: str, value: float | optax.Schedule, *, zero: bool = False) -> optax.Schedule:
+    """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive.
+
+    With `zero` they may be zero, as a temperature may.
+    """
     if callable(value):
-        require_positive(f"{name} at the first step", jnp.asarray(value(jnp.zeros((), jnp.int32))))
+        require_positive(f"{name} at the first step", jnp.asarray(value(jnp.zeros((), jnp.int32))), zero=zero)
         return value
-    require_positive(name, value)
+    require_positive(name, value, zero=zero)
     return lambda count: value

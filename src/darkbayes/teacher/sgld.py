@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
@@ -28,6 +29,7 @@ class SGLDState(NamedTuple):
     count: Array
 
 
+@auto()
 def sgld(
     step_size: float | optax.Schedule, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:
@@ -35,7 +37,8 @@ def sgld(
 
     Args:
         step_size: eta, a number or a schedule of the step count.
-        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes, and 0 adds
+            no noise.
 
     >>> transformation = sgld(1e-2)
     >>> weights = jnp.zeros(3)
@@ -44,7 +47,7 @@ def sgld(
     >>> int(state.count)
     1
     """
-    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
 
     def init(params: PyTree) -> SGLDState:
         return SGLDState(jnp.zeros((), jnp.int32))

@@ -1,0 +1,99 @@
+"""Step sizes that are found, not given.
+
+Every sampler takes ``step_size="auto"``. It then is an `AutoStep`: a transformation whose step size is an array among
+its fields, not a number in its code, so that `tune` can try many, and runs side by side can have one each, with one
+compiled loop.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from darkbayes.errors import InvalidInput
+from darkbayes.teacher.noise import normal_like
+from darkbayes.types import Array, Key, PyTree
+
+P = ParamSpec("P")
+Sampler = optax.GradientTransformationExtraArgs
+
+
+class AutoStep(eqx.Module):
+    """A sampler that waits for its step size: ``make(step_size)`` is the transformation.
+
+    `tune` fills in the rest. Anything that scales with one number fits, such as a clipped sampler:
+
+    >>> import darkbayes as db
+    >>> clipped = AutoStep(lambda eta: optax.chain(optax.clip_by_global_norm(1e3), db.sgld(eta)))
+    >>> clipped.tuned
+    False
+    """
+
+    make: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
+    compensates: bool = eqx.field(static=True, default=False)
+    """Whether it takes the noise of minibatch gradients into account, so that this noise does not heat it."""
+    step_size: Array | None = None
+    ramp: int = eqx.field(static=True, default=0)
+    """Steps in which the step size grows to its value: the start of a chain is steeper than where it stays."""
+
+    @property
+    def tuned(self) -> bool:
+        return self.step_size is not None
+
+    def sampler(self) -> Sampler:
+        """The transformation at the present step size."""
+        step_size, ramp = self.step_size, self.ramp
+        if step_size is None:
+            raise InvalidInput('step_size="auto" has not been found yet: chain, choices = db.tune(chain, key)')
+
+        def schedule(count: Any) -> Array:
+            return step_size * jnp.minimum(1.0, (jnp.asarray(count, jnp.float32) + 1.0) / (ramp + 1.0))
+
+        return optax.with_extra_args_support(self.make(schedule if ramp else step_size))
+
+    def init(self, params: PyTree) -> Any:
+        return self.sampler().init(params)
+
+    def update(self, grads: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, Any]:
+        return self.sampler().update(grads, state, params, **extra)
+
+
+def auto(
+    *, compensates: bool = False
+) -> Callable[[Callable[Concatenate[Any, P], Sampler]], Callable[Concatenate[Any, P], Any]]:
+    """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well."""
+
+    def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> Callable[Concatenate[Any, P], Any]:
+        @functools.wraps(sampler)
+        def made(step_size: Any, *args: P.args, **settings: P.kwargs) -> Any:
+            if not isinstance(step_size, str):
+                return sampler(step_size, *args, **settings)
+            if step_size != "auto":
+                raise InvalidInput(f"step_size must be a positive number, a schedule or 'auto', not {step_size!r}")
+            sampler(1.0, *args, **settings)  # The other settings are checked now.
+            return AutoStep(lambda eta: sampler(eta, *args, **settings), compensates)
+
+        return made
+
+    return wrap
+
+
+def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20) -> Array:
+    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration.
+
+    >>> twice = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
+    >>> round(float(twice), 2)
+    6.0
+    """
+    direction = jax.tree.map(lambda xi, leaf: xi.astype(leaf.dtype), normal_like(key, like), like)
+
+    def iterate(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        size = optax.tree.norm(carry[0])
+        turned = operator(jax.tree.map(lambda leaf: leaf / size.astype(leaf.dtype), carry[0]))
+        return turned, optax.tree.norm(turned).astype(jnp.float32)
+
+    return jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))[1]

@@ -1,0 +1,59 @@
+"""Running means for samplers that adapt, and other small arithmetic that they share."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from darkbayes.errors import require_count
+from darkbayes.types import Array, PyTree
+
+
+def zeros_in_single(params: PyTree) -> PyTree:
+    """Zeros like the weights, in single precision at least: in half, a thousandth more or less is lost.
+
+    >>> zeros_in_single(jnp.ones(2, jnp.bfloat16)).dtype
+    dtype('float32')
+    """
+    return jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float64 if w.dtype == jnp.float64 else jnp.float32), params)
+
+
+def check_adapt_steps(adapt_steps: int | None) -> int | None:
+    """Refuse what is neither None nor a whole number of at least one."""
+    return None if adapt_steps is None else require_count("adapt_steps (None to adapt for ever)", adapt_steps)
+
+
+def still_adapting(share: Array, count: Array, adapt_steps: int | None) -> Array:
+    """What a running mean takes in of a new value: `share` for the first `adapt_steps` steps, then nothing."""
+    return share if adapt_steps is None else jnp.where(count < adapt_steps, share, jnp.zeros_like(share))
+
+
+def share_of_new(count: Array, decay: float, adapt_steps: int | None) -> Array:
+    """The weight of a new value in a mean that keeps `decay` of itself.
+
+    The first steps weigh alike, until the mean spans as many as it is to remember.
+
+    >>> [round(float(share_of_new(jnp.int32(t), 0.6, adapt_steps=4)), 3) for t in range(5)]
+    [1.0, 0.5, 0.4, 0.4, 0.0]
+    """
+    share = jnp.maximum(1.0 / (count + 1).astype(jnp.float32), 1.0 - decay)
+    return still_adapting(share, count, adapt_steps)
+
+
+def mean_of_squares(squares: PyTree, grads: PyTree, share: Array) -> PyTree:
+    """The running mean of the squares of the gradients, with the present ones taken in."""
+
+    def add(mean: Array, g: Array) -> Array:
+        return mean + share.astype(mean.dtype) * (g.astype(mean.dtype) ** 2 - mean)
+
+    return jax.tree.map(add, squares, grads)
+
+
+def root(variance: Any) -> Array:
+    """The square root; zero, with a derivative of zero, where the variance is not positive.
+
+    >>> root(jnp.array([4.0, -1.0])).tolist(), jax.grad(root)(0.0).tolist()
+    ([2.0, 0.0], 0.0)
+    """
+    positive = variance > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)

@@ -1,0 +1,88 @@
+"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin, 2014): SGLD with momentum.
+
+With g the gradient of the log posterior estimated on a minibatch at full-data scale, step size eta, friction alpha,
+temperature T and beta an estimate of the noise that the minibatch brings along,
+
+    v     <- (1 - alpha) v + eta/2 g + sqrt(eta (alpha T - beta)) xi,    xi ~ N(0, I),
+    theta <- theta + v.
+
+At friction 1 this is SGLD. At a small one a step still moves by a drift of eta/2 g, but steps add up over 1/alpha of
+them, so that stiff and soft directions can differ by more. Where C is the variance of g, beta = eta C / 4 leaves
+no noise added twice. The paper's eta is half of ours and its temperature 1.
+
+What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: a step size that changes leaves the
+momentum as warm as it was.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.core import Tracer
+
+from darkbayes.errors import InvalidInput, require_positive, require_share
+from darkbayes.teacher.auto import auto
+from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.running import zeros_in_single
+from darkbayes.teacher.schedules import as_schedule
+from darkbayes.types import Array, Key, PyTree
+
+
+class SGHMCState(NamedTuple):
+    """The number of steps taken, and the momentum."""
+
+    count: Array
+    momentum: PyTree
+
+
+@auto()
+def sghmc(
+    step_size: float | optax.Schedule,
+    friction: float = 0.1,
+    noise_estimate: float = 0.0,
+    temperature: float | optax.Schedule = 1.0,
+) -> optax.GradientTransformationExtraArgs:
+    """SGHMC as a gradient transformation; `update` needs the keyword argument ``key``.
+
+    Args:
+        step_size: eta, a number or a schedule of the step count.
+        friction: alpha, in (0, 1]; 1 minus the momentum of an optimiser.
+        noise_estimate: beta, below the friction; 0 trusts the step size to be small. Where it exceeds alpha T, no noise
+            is added.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior.
+
+    >>> transformation = sghmc(1e-3, friction=0.05)
+    >>> weights = jnp.zeros(3)
+    >>> state = transformation.init(weights)
+    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
+    >>> int(state.count)
+    1
+    """
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
+    require_share("friction", friction, one=True)
+    require_positive("noise_estimate", noise_estimate, zero=True)
+    traced = isinstance(friction, Tracer) or isinstance(noise_estimate, Tracer)
+    if not traced and not noise_estimate < friction:
+        raise InvalidInput(
+            f"noise_estimate={noise_estimate!r} must lie below friction={friction!r}: "
+            "use more friction, or a smaller step size and with it a smaller estimate"
+        )
+
+    def init(params: PyTree) -> SGHMCState:
+        return SGHMCState(jnp.zeros((), jnp.int32), zeros_in_single(params))
+
+    def update(
+        grads: PyTree, state: SGHMCState, params: PyTree | None = None, *, key: Key, **extra: Any
+    ) -> tuple[PyTree, SGHMCState]:
+        stride = jnp.sqrt(0.5 * eta(state.count))
+        spread = jnp.sqrt(2.0 * jnp.maximum(friction * warmth(state.count) - noise_estimate, 0.0))
+
+        def push(m: Array, g: Array, xi: Array) -> Array:
+            return (1.0 - friction) * m - stride * g.astype(m.dtype) + spread * xi.astype(m.dtype)
+
+        momentum = jax.tree.map(push, state.momentum, grads, normal_like(key, grads))
+        updates = jax.tree.map(lambda m, g: (stride * m).astype(g.dtype), momentum, grads)
+        return updates, SGHMCState(state.count + 1, momentum)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

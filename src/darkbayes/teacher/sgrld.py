@@ -1,0 +1,117 @@
+"""Stochastic gradient Riemannian Langevin dynamics (Patterson and Teh, 2013) with a diagonal Fisher metric.
+
+With g the gradient of the log posterior estimated on a minibatch at full-data scale, l_i = -log p(y_i | x_i, theta),
+lambda the precision of the prior, step size eta and temperature T,
+
+    F <- decay F + (1 - decay) N mean_i (grad l_i)^2      the information in the data about each weight,
+    G = F + lambda,
+    Gamma_k = d/dtheta_k (1/G_k) = -(1 - decay) d/dtheta_k [N mean_i (grad l_i)_k^2] / G_k^2,
+    theta <- theta + eta/2 [g/G + T Gamma] + sqrt(eta T/G) xi,    xi ~ N(0, I).
+
+Steps are short where the data say much, and eta has no unit. Gamma makes up for a metric that changes with theta: as
+eta -> 0 and with exact gradients, the law tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends
+to something else: for decay = 0 and one weight, to a density proportional to G(theta) p(theta | data) at T = 1.
+
+Gamma knows the present batch's share of F only. With decay = 0 that is all of F, and G is a function of theta as theory
+wants it. But F and g then come from the same batch, whose chance they share, and Gamma carries all the noise of its
+random signs (see `fisher_metric`): decay = 0 is for gradients of all data and few weights. With decay near 1, F is an
+average over the past that hardly feels one step, and Gamma all but vanishes, as it should; in between the law is near
+the posterior and no more.
+
+Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H^-1) with gradients of covariance C the
+stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.teacher.auto import auto
+from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.schedules import as_schedule
+from darkbayes.types import Array, Key, PyTree
+
+
+class SGRLDState(NamedTuple):
+    """The number of steps taken, and F."""
+
+    count: Array
+    information: PyTree
+
+
+@auto()
+def sgrld(
+    step_size: float | optax.Schedule,
+    *,
+    prior_precision: float,
+    temperature: float | optax.Schedule = 1.0,
+    decay: float = 0.99,
+    gamma: bool = True,
+    adapt_steps: int | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Riemannian Langevin dynamics as a gradient transformation; chains need ``gradients=fisher_metric()``.
+
+    Args:
+        step_size: eta, which has no unit, a number or a schedule of the step count; 0.01 to 0.1 for most networks.
+        prior_precision: lambda, which bounds the steps of weights that the data say nothing about.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes.
+        decay: how much of F is kept at each step; 0 for the present batch alone. The first steps weigh alike.
+        gamma: whether to add the term Gamma.
+        adapt_steps: F is learned for so many steps and then frozen; None to learn throughout.
+
+    >>> transformation = sgrld(0.05, prior_precision=1.0)
+    >>> weights = jnp.zeros(3)
+    >>> state = transformation.init(weights)
+    >>> metric = {"metric": jnp.ones(3), "metric_gradient": jnp.zeros(3)}
+    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0), **metric)
+    >>> int(state.count)
+    1
+    """
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
+    require_positive("prior_precision", prior_precision)
+    if not 0.0 <= decay < 1.0:
+        raise InvalidInput(f"decay must lie in [0, 1), not {decay!r}")
+    if adapt_steps is not None:
+        adapt_steps = require_count("adapt_steps", adapt_steps)
+
+    def init(params: PyTree) -> SGRLDState:
+        # Single precision whatever the weights are: in half, a thousandth more or less is lost.
+        information = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
+        return SGRLDState(jnp.zeros((), jnp.int32), information)
+
+    def update(
+        grads: PyTree,
+        state: SGRLDState,
+        params: PyTree | None = None,
+        *,
+        key: Key,
+        metric: PyTree = None,
+        metric_gradient: PyTree = None,
+        **extra: Any,
+    ) -> tuple[PyTree, SGRLDState]:
+        if metric is None or metric_gradient is None:
+            raise InvalidInput("sgrld needs a metric and its gradient: minibatch_chain(..., gradients=fisher_metric())")
+        step, warm = eta(state.count), warmth(state.count)
+        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
+        if adapt_steps is not None:
+            share = jnp.where(state.count < adapt_steps, share, 0.0)
+
+        def learn(information: Array, now: Array) -> Array:
+            return information + share * (now.astype(jnp.float32) - information)
+
+        def move(g: Array, information: Array, change: Array, xi: Array) -> Array:
+            scale = 1.0 / (information + prior_precision)
+            drift = -scale * g.astype(jnp.float32)
+            if gamma:
+                drift = drift - warm * share * change.astype(jnp.float32) * scale**2
+            moved = 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
+            return jnp.asarray(moved, g.dtype)
+
+        information = jax.tree.map(learn, state.information, metric)
+        updates = jax.tree.map(move, grads, information, metric_gradient, normal_like(key, grads))
+        return updates, SGRLDState(state.count + 1, information)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

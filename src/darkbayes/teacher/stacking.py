@@ -1,0 +1,60 @@
+"""Objects of one kind that one compiled loop works on together."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.types import PyTree
+
+Kind = TypeVar("Kind")
+
+
+class Stack(eqx.Module, Generic[Kind]):
+    """What differs among the objects, stacked, and what they share."""
+
+    apart: Kind
+    shared: Kind
+    number: int
+
+    def each(self, function: Callable[..., Any], *stacked: PyTree) -> Any:
+        """`function` of each object and its part of the `stacked` arguments."""
+        return jax.vmap(lambda apart, *rest: function(eqx.combine(apart, self.shared), *rest))(self.apart, *stacked)
+
+    @property
+    def example(self) -> Kind:
+        """An object of the kind, its arrays stacked."""
+        return eqx.combine(self.apart, self.shared)
+
+
+def stack(name: str, objects: Sequence[Kind]) -> Stack[Kind]:
+    """Stack objects that may differ in their arrays and share all else; `name` is whom an error speaks for.
+
+    Arrays that are the same object in all are stored once.
+    """
+    if not objects:
+        raise InvalidInput(f"{name} needs at least one run, not an empty list")
+    leaves, structures = zip(*[jax.tree.flatten(one) for one in objects], strict=True)
+    if any(structure != structures[0] for structure in structures):
+        raise InvalidInput(f"{name} needs runs of one kind: build networks, samplers and optimisers once")
+    apart, shared = [], []
+    for column in zip(*leaves, strict=True):
+        first = column[0]
+        same = all(other is first for other in column)
+        if not same and eqx.is_array(first):
+            shapes = sorted({np.shape(other) for other in column})
+            if len(shapes) > 1:
+                raise InvalidInput(f"{name} needs arrays of one shape, not {shapes}: give each run as many rows")
+        elif others := [other for other in column if other is not first and other != first]:
+            raise InvalidInput(
+                f"{name} needs runs that differ in arrays alone, not {first!r} and {others[0]!r}: "
+                "build networks, samplers and optimisers once"
+            )
+        apart.append(None if same or not eqx.is_array(first) else jnp.stack(column))
+        shared.append(first if apart[-1] is None else None)
+    apart, shared = (jax.tree.unflatten(structures[0], part) for part in (apart, shared))
+    return Stack(apart, shared, len(objects))

@@ -1,0 +1,419 @@
+"""What all samplers have in common, put to each of them; then what is particular to one."""
+
+import functools
+from collections import Counter
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import darkbayes as db
+from darkbayes.errors import InvalidInput
+from darkbayes.teacher import Chains, start_chains, step_chains
+from samplers import NUM_DATA, SAMPLERS, Sampler
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+WEIGHTS = {
+    "layer": {"w": np.ones((2, 3), np.float32), "b": np.full(3, 2.0, np.float32)},
+    "scalar": np.float32(1.0),
+    "half": np.ones(4, jnp.bfloat16),
+    "none": np.zeros((0, 3), np.float32),
+    "list": [np.ones((1, 2, 2), np.float32)],
+}
+WEIGHTS = jax.tree.map(jnp.asarray, WEIGHTS)
+
+
+@pytest.fixture(params=SAMPLERS, scope="module")
+def sampler(request: pytest.FixtureRequest) -> Sampler:
+    return SAMPLERS[request.param]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def step_once(sampler: Sampler, key: jax.Array, weights: Any, state: Any, step_size: Any, temperature: Any) -> Any:
+    """A step on gradients equal to the weights. What a sampler does not know, as ``value``, is no business of its."""
+    transformation = sampler.make(step_size, temperature)
+    updates, state = transformation.update(weights, state, weights, key=key, value=1.0, **sampler.extras(weights))
+    return updates, optax.apply_updates(weights, updates), state
+
+
+def walk(sampler: Sampler, seed: int, temperature: float = 1.0) -> Any:
+    """The weights after four steps of keys that follow from the seed."""
+    weights, state = WEIGHTS, sampler.make(0.01).init(WEIGHTS)
+    for key in jax.random.split(jax.random.key(seed), 4):
+        _, weights, state = step_once(sampler, key, weights, state, 0.01, temperature)
+    return weights
+
+
+def types(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+
+def everywhere(condition: Any, *trees: Any) -> bool:
+    return all(jax.tree.leaves(jax.tree.map(lambda *leaves: bool(np.all(condition(*leaves))), *trees)))
+
+
+def test_trees_of_any_shape_keep_their_types_and_compile_once(sampler: Sampler, compilations: Counter[str]) -> None:
+    weights, state = WEIGHTS, sampler.make(0.01).init(WEIGHTS)
+    before = types((WEIGHTS, state))
+    for t in range(4):
+        updates, weights, state = step_once(sampler, jax.random.key(t), weights, state, 0.01, 1.0)
+        assert types(updates) == types(WEIGHTS)
+    assert types((weights, state)) == before
+    assert int(state.count) == 4
+    assert compilations["step_once"] <= 1
+    assert everywhere(lambda new, old: np.isfinite(np.float32(new)) & (new != old), weights, WEIGHTS)
+
+
+def test_the_key_alone_decides_the_noise(sampler: Sampler, trees_equal: Any) -> None:
+    once, again, other = walk(sampler, 0), walk(sampler, 0), walk(sampler, 1)
+    assert trees_equal(once, again)
+    assert everywhere(lambda a, b: a != b, once, other)
+
+
+def test_at_temperature_zero_there_is_no_noise(sampler: Sampler, trees_equal: Any) -> None:
+    once, other = walk(sampler, 0, temperature=0.0), walk(sampler, 1, temperature=0.0)
+    assert trees_equal(once, other)
+    assert everywhere(lambda new, old: new < old, once, WEIGHTS), "downhill"
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def few_steps(sampler: Sampler, numbers: tuple[Any, Any], key: jax.Array, weights: Any) -> Any:
+    transformation = sampler.make(*numbers)
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
+        weights, state = carry
+        updates, state = transformation.update(weights, state, weights, key=key, **sampler.extras(weights))
+        return (optax.apply_updates(weights, updates), state), None
+
+    return jax.lax.scan(step, (weights, transformation.init(weights)), jax.random.split(key, 2))[0][0]
+
+
+def test_chains_side_by_side_are_chains_a_schedule_may_be_constant_and_no_key_serves_twice(sampler: Sampler) -> None:
+    keys, weights = jax.random.split(jax.random.key(0), 3), jnp.arange(1.0, 10.0).reshape(3, 3)
+    schedules = optax.constant_schedule(0.01), lambda count: 1.0
+    together = jax.vmap(lambda key, row: few_steps(sampler, schedules, key, row))(keys, weights)
+    with jax.debug_key_reuse(True):
+        alone = [few_steps(sampler, (0.01, 1.0), key, row) for key, row in zip(keys, weights, strict=True)]
+    np.testing.assert_allclose(together, np.stack(alone), rtol=1e-5)
+
+
+def test_a_tree_without_weights_is_no_trouble(sampler: Sampler) -> None:
+    assert few_steps(sampler, (0.01, 1.0), jax.random.key(0), {}) == {}
+
+
+def test_groups_get_noise_of_their_own_and_a_mask_leaves_the_rest_alone(sampler: Sampler) -> None:
+    weights = {"a": jnp.ones(1000), "b": jnp.ones(1000), "fixed": jnp.ones(2)}
+    groups = optax.chain(
+        optax.clip_by_global_norm(1e6),
+        optax.multi_transform(
+            {"a": sampler.make(0.01), "b": sampler.make(0.01), "fixed": optax.set_to_zero()},
+            {name: name for name in weights},
+            mask_compatible_extra_args=True,
+        ),
+    )
+
+    @jax.jit
+    def updates_of(key: jax.Array) -> Any:
+        return groups.update(weights, groups.init(weights), weights, key=key, **sampler.extras(weights))[0]
+
+    updates = updates_of(jax.random.key(0))
+    np.testing.assert_array_equal(updates["fixed"], 0.0)
+    assert abs(np.corrcoef(updates["a"], updates["b"])[0, 1]) < 4 / np.sqrt(1000)
+    assert np.std(updates["a"]) > 0
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "1", True, None], ids=repr)
+def test_a_step_size_that_is_no_positive_number_is_refused(sampler: Sampler, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"step_size must be a positive number, not {value!r}"):
+        sampler.make(value)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", True, None], ids=repr)
+def test_a_temperature_below_zero_is_refused(sampler: Sampler, value: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"temperature must be zero or a positive number, not {value!r}"):
+        sampler.make(0.1, value)
+
+
+def test_schedules_that_begin_below_zero_are_refused(sampler: Sampler) -> None:
+    with pytest.raises(InvalidInput, match=r"step_size at the first step must be a positive number, not -1\.0"):
+        sampler.make(lambda count: -1.0)
+    with pytest.raises(InvalidInput, match=r"temperature at the first step must be zero or a positive number"):
+        sampler.make(0.1, lambda count: -1.0)
+
+
+# A posterior that is not Gaussian, through the whole walk
+
+
+@pytest.fixture(scope="module")
+def regression(linear: db.Network) -> tuple[db.Posterior, db.Data]:
+    """A hundred examples of a logistic regression on two inputs and an intercept, with the first class's logit at 0."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(NUM_DATA, 2)), np.ones((NUM_DATA, 1))], axis=1)
+    y = rng.random(NUM_DATA) < 1 / (1 + np.exp(-x @ [1.0, -2.0, 0.5]))
+
+    def apply(weights: jax.Array, x: jax.Array) -> jax.Array:
+        logits = linear.apply(weights, x)
+        return jnp.concatenate([jnp.zeros_like(logits), logits], axis=1)
+
+    network = db.Network(linear.init, apply)
+    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(1.0), num_data=NUM_DATA)
+    return posterior, db.as_data(x, y.astype(np.int32))
+
+
+@pytest.fixture(scope="module")
+def truth(regression: tuple[db.Posterior, db.Data]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each weight, by NUTS."""
+    posterior, data = regression
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        draws = db.sample(db.nuts_chain(posterior, *data, burn_in=200), jax.random.key(0), num_chains=4, num_draws=1000)
+    weights = np.asarray(draws.network, np.float64).reshape(-1, 3)
+    return weights.mean(axis=0), weights.std(axis=0)
+
+
+IN_CHAINS = [name for name, sampler in SAMPLERS.items() if sampler.chain is not None]
+
+
+def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
+    posterior, data = regression
+    sampler = SAMPLERS[name]
+    transformation = sampler.make(sampler.step_size)
+    return db.minibatch_chain(
+        posterior, transformation, *data, batch_size=25, burn_in=200, thin=15, **(sampler.chain or {})
+    )
+
+
+@eqx.filter_jit
+def draws_of(chain: db.Chain, key: jax.Array) -> jax.Array:
+    """The weights of 200 chains at each of 20 draws, as `sample` would have them, but compiled in one piece."""
+
+    def one(chains: Chains, step: jax.Array) -> tuple[Chains, jax.Array]:
+        chains = step_chains(chain, chains)
+        return chains, chains.draws.network
+
+    steps = jnp.arange(chain.burn_in + 20 * chain.thin)
+    weights = jax.lax.scan(one, start_chains(chain, key, 200), steps)[1]
+    return weights[chain.burn_in + chain.thin - 1 :: chain.thin]
+
+
+@pytest.mark.parametrize("name", IN_CHAINS)
+def test_a_sampler_finds_a_logistic_regression_as_nuts_has_it(name: str, regression: Any, truth: Any) -> None:
+    """Batches of 25, 200 chains, 20 draws of each: means within a tenth of a deviation, deviations within a tenth."""
+    weights = np.asarray(draws_of(chain_of(name, regression), jax.random.key(1)), np.float64).reshape(-1, 3)
+    mean, deviation = truth
+    assert np.abs((weights.mean(axis=0) - mean) / deviation).max() < 0.1
+    assert np.abs(weights.std(axis=0) / deviation - 1).max() < 0.1
+
+
+@pytest.mark.parametrize("name", IN_CHAINS)
+def test_a_sampler_fits_the_loop_that_distils(name: str, regression: Any) -> None:
+    """Traced and not run: a loop takes what keeps its types from round to round."""
+    chain = chain_of(name, regression)
+    student = db.Student(chain.posterior.network, db.SoftmaxStudent(2), optax.sgd(0.5))
+    parts = db.distillation(chain, student, db.training_inputs(), db.Settings(num_chains=3, reservoir=2))
+    state = eqx.filter_eval_shape(parts.init, jax.random.key(0))
+    after, losses = eqx.filter_eval_shape(parts.advance, state, jnp.int32(2))
+    assert types(after) == types(state)
+    assert losses.shape == (1,)
+
+
+# What is particular to one
+
+
+def path(transformation: Any, gradients: np.ndarray, **extras: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """The updates on given gradients, the noise that went into each, and the states after each."""
+    state, step, updates, noises, states = transformation.init(jnp.zeros(3)), jax.jit(transformation.update), [], [], []
+    for t, g in enumerate(gradients):
+        update, state = step(jnp.asarray(g, jnp.float32), state, key=jax.random.key(t), **extras)
+        updates.append(update)
+        noises.append(jax.random.normal(jax.random.key(t), (3,)))
+        states.append(state)
+    stacked = jax.tree.map(lambda *leaves: np.asarray(jnp.stack(leaves), np.float64), *states)
+    return np.asarray(updates, np.float64), np.asarray(noises, np.float64), stacked
+
+
+GRADIENTS = np.random.default_rng(0).normal(size=(12, 3)) * [0.1, 1.0, 10.0]
+
+
+def test_psgld_is_what_its_docstring_says_and_freezes() -> None:
+    transformation = db.psgld(0.1, num_data=20, decay=0.8, damping=0.01, adapt_steps=8, temperature=0.5)
+    updates, noises, states = path(transformation, GRADIENTS)
+    squares = np.zeros(3)
+    for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
+        if t < 8:
+            squares += max(1 / (t + 1), 0.2) * ((g / 20) ** 2 - squares)
+        scale = 1 / (0.01 + np.sqrt(squares))
+        np.testing.assert_allclose(states.squares[t], squares, rtol=1e-5)
+        np.testing.assert_allclose(updates[t], -0.05 * scale * g + np.sqrt(0.05 * scale) * xi, rtol=1e-4, atol=1e-6)
+
+
+def test_gamma_is_the_derivative_of_the_metric() -> None:
+    """By automatic differentiation of G in theta, through the slope of an energy that is no parabola."""
+    num_data = 20
+
+    def energy(theta: jax.Array) -> jax.Array:
+        return 7.0 * (jnp.log(jnp.cosh(theta)) + 0.1 * theta**4)
+
+    def metric(theta: jax.Array, squares: jax.Array) -> jax.Array:
+        return 1 / (0.01 + jnp.sqrt(0.9 * squares + 0.1 * (jax.grad(energy)(theta) / num_data) ** 2))
+
+    @jax.jit
+    def found_and_expected(theta: jax.Array, squares: jax.Array) -> tuple[jax.Array, jax.Array]:
+        slope, curvature = jax.vmap(jax.grad(energy))(theta), jax.vmap(jax.grad(jax.grad(energy)))(theta)
+        updates = []
+        for gamma in (True, False):
+            sampler = db.psgld(0.1, num_data=num_data, decay=0.9, damping=0.01, gamma=gamma, temperature=0.5)
+            state = sampler.init(theta)._replace(count=jnp.int32(1000), squares=squares)
+            updates.append(sampler.update(slope, state, theta, key=jax.random.key(0), curvature=curvature)[0])
+        return updates[0] - updates[1], 0.1 / 2 * 0.5 * jax.vmap(jax.grad(metric))(theta, squares)
+
+    found, expected = found_and_expected(jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.02, 3.0]))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_gamma_without_curvature_is_refused() -> None:
+    sampler = db.psgld(0.1, num_data=20, gamma=True)
+    with pytest.raises(InvalidInput, match=r"gamma=True.* needs the curvature .*: use gradients=with_curvature\(\)"):
+        sampler.update(jnp.ones(3), sampler.init(jnp.ones(3)), key=jax.random.key(0))
+
+
+def test_the_fisher_information_freezes() -> None:
+    sampler = db.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
+    states = path(sampler, GRADIENTS)[2]
+    assert np.all(states.squares[4] != states.squares[3])
+    np.testing.assert_array_equal(states.squares[5:], np.broadcast_to(states.squares[4], (7, 3)))
+
+
+def test_at_friction_one_sghmc_is_sgld() -> None:
+    expected, _, _ = path(db.sgld(0.04, temperature=0.3), GRADIENTS)
+    updates, _, _ = path(db.sghmc(0.04, friction=1.0, temperature=0.3), GRADIENTS)
+    np.testing.assert_allclose(updates, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_sghmc_is_what_its_docstring_says() -> None:
+    updates, noises, _ = path(db.sghmc(0.04, friction=0.3, noise_estimate=0.1, temperature=0.5), GRADIENTS)
+    v = np.zeros(3)
+    for g, xi, update in zip(GRADIENTS, noises, updates, strict=True):
+        v = 0.7 * v - 0.02 * g + np.sqrt(0.04 * (0.3 * 0.5 - 0.1)) * xi
+        np.testing.assert_allclose(update, v, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_scale_adapted_sghmc_is_what_its_docstring_says_and_freezes(noisy: bool) -> None:
+    """The velocity is scaled along with P while that is learned."""
+    eta, alpha = 0.05, 0.3
+    sampler = db.scale_adapted_sghmc(eta, friction=alpha, adapt_steps=8, noisy_gradients=noisy, temperature=0.5)
+    updates, noises, states = path(sampler, GRADIENTS)
+    tau, mean, squares, momentum = np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3)
+    for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
+        if t < 8:
+            share = 1 / (tau + 1)
+            mean, squares = mean + share * (g - mean), squares + share * (g**2 - squares)
+            tau = tau * (1 - mean**2 / squares) + 1
+        scale = 1 / np.sqrt(squares)
+        before = np.sqrt(eta / 2 * scale) * momentum
+        variance = eta * alpha * 0.5 * scale - noisy * eta**2 / 4
+        v = (1 - alpha) * before - eta / 2 * scale * g + np.sqrt(np.maximum(variance, 0.0)) * xi
+        momentum = v / np.sqrt(eta / 2 * scale)
+        np.testing.assert_allclose(updates[t], v, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(states.squares[t], squares, rtol=1e-4)
+
+
+def test_sgnht_is_what_its_docstring_says() -> None:
+    updates, noises, states = path(db.sgnht(0.4, friction=0.3, temperature=0.5), GRADIENTS[:4])
+    v, zeta = np.zeros(3), 0.3
+    for t, (g, xi) in enumerate(zip(GRADIENTS[:4], noises, strict=True)):
+        v = (1 - zeta) * v - 0.2 * g + np.sqrt(0.4 * 0.3 * 0.5) * xi
+        zeta = zeta + v @ v / 3 - 0.4 * 0.5 / (2 - min(zeta, 1.0))
+        np.testing.assert_allclose(updates[t], v, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(states.friction[t], zeta, rtol=1e-4)
+
+
+def test_baoa_is_what_its_docstring_says() -> None:
+    updates, noises, _ = path(db.baoa(0.08, friction=0.3, temperature=0.5), GRADIENTS)
+    h = np.sqrt(0.04)
+    decay = np.exp(-(-np.log(0.7) / h) * h)  # exp(-gamma h)
+    m = np.zeros(3)
+    for g, xi, update in zip(GRADIENTS, noises, updates, strict=True):
+        kicked = m - h * g
+        m = decay * kicked + np.sqrt(0.5 * (1 - decay**2)) * xi
+        np.testing.assert_allclose(update, h / 2 * kicked + h / 2 * m, rtol=1e-4, atol=1e-6)
+
+
+def test_at_friction_one_baoa_averages_the_noise_of_two_steps() -> None:
+    """Leimkuhler and Matthews (2013): theta + D g + sqrt(2 D) (xi + xi') / 2, with D = eta / 4."""
+    updates, noises, _ = path(db.baoa(0.08, friction=1.0), GRADIENTS)
+    expected = -0.02 * GRADIENTS[1:] + np.sqrt(0.04) * (noises[1:] + noises[:-1]) / 2
+    np.testing.assert_allclose(updates[1:], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: db.psgld(0.1, num_data=0), "num_data must be a whole number of at least 1, not 0"),
+        (lambda: db.psgld(0.1, num_data=9, decay=1.0), r"decay must lie between 0 and 1, not 1\.0"),
+        (lambda: db.psgld(0.1, num_data=9, damping=0.0), r"damping must be a positive number, not 0\.0"),
+        (
+            lambda: db.psgld(0.1, num_data=9, adapt_steps=0),
+            r"adapt_steps .* must be a whole number of at least 1, not 0",
+        ),
+        (lambda: db.sghmc(0.1, friction=0.0), r"friction must lie in \(0, 1\], not 0\.0"),
+        (lambda: db.sghmc(0.1, friction=1.5), r"friction must lie in \(0, 1\], not 1\.5"),
+        (lambda: db.sghmc(0.1, friction="1"), r"friction must lie in \(0, 1\], not '1'"),
+        (lambda: db.sghmc(0.1, noise_estimate=-1.0), r"noise_estimate must be zero or a positive number, not -1\.0"),
+        (lambda: db.sghmc(0.1, 0.1, 0.1), r"noise_estimate=0\.1 must lie below friction=0\.1: use more friction, or"),
+        (lambda: db.scale_adapted_sghmc(0.1, 2.0, adapt_steps=5), r"friction must lie in \(0, 1\], not 2\.0"),
+        (lambda: db.scale_adapted_sghmc(0.1, adapt_steps=1.5), "adapt_steps .* must be a whole number"),
+        (lambda: db.sgnht(0.1, friction=-0.1), r"friction must lie in \(0, 1\], not -0\.1"),
+        (lambda: db.baoa(0.1, friction=float("nan")), r"friction must lie in \(0, 1\], not nan"),
+        (lambda: db.cyclical(0.0, 10), r"peak must be a positive number, not 0\.0"),
+        (lambda: db.cyclical(0.1, 0), "cycle must be a whole number of at least 1, not 0"),
+        (lambda: db.cyclical(0.1, 10, explore=1.0), r"explore must lie between 0 and 1, not 1\.0"),
+        (lambda: db.cyclical(0.1, 10, temperature=-1.0), r"temperature must be a positive number, not -1\.0"),
+    ],
+)
+def test_bad_arguments_are_named(make: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+def test_settings_may_be_injected() -> None:
+    sampler = optax.inject_hyperparams(db.sghmc)(step_size=0.1, friction=0.2)
+    params = jnp.ones(3)
+    updates, _ = jax.jit(sampler.update)(params, sampler.init(params), params, key=jax.random.key(0))
+    assert jnp.all(updates != 0)
+
+
+# Cycles
+
+
+def test_the_cyclical_schedule_is_that_of_zhang_and_others() -> None:
+    """alpha_0/2 [cos(pi mod(k - 1, C) / C) + 1] for k = 1, 2, ...; noise from the share `explore` on."""
+    step_size, temperature = db.cyclical(0.3, cycle=7, explore=0.5, temperature=0.25)
+    counts = jnp.arange(30, dtype=jnp.int32)
+    shares = (np.arange(30) % 7) / 7
+    np.testing.assert_allclose(jax.vmap(step_size)(counts), 0.15 * (np.cos(np.pi * shares) + 1), rtol=1e-5)
+    np.testing.assert_array_equal(jax.vmap(temperature)(counts), np.where(shares < 0.5, 0.0, 0.25))
+    always = db.cyclical(0.3, cycle=7, explore=0.0).temperature
+    np.testing.assert_array_equal(jax.vmap(always)(counts), 1.0)
+
+
+def test_thin_as_long_as_a_cycle_keeps_the_draw_at_the_end_of_each(regression: Any) -> None:
+    """Of a sampler that writes the step size down in place of the weights."""
+
+    def init(params: Any) -> jax.Array:
+        return jnp.zeros((), jnp.int32)
+
+    def update(grads: Any, state: jax.Array, params: Any = None, **extra: Any) -> Any:
+        step = db.cyclical(0.3, cycle=5).step_size(state)
+        return jax.tree.map(lambda w: jnp.full_like(w, step) - w, params), state + 1
+
+    posterior, data = regression
+    recorder = optax.GradientTransformationExtraArgs(init, update)
+    chain = db.minibatch_chain(posterior, recorder, *data, batch_size=5, burn_in=10, thin=5)
+    draws = db.sample(chain, jax.random.key(0), num_chains=1, num_draws=3)
+    np.testing.assert_allclose(draws.network, 0.15 * (np.cos(np.pi * 4 / 5) + 1), rtol=1e-5)
