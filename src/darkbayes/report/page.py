@@ -64,11 +64,24 @@ def write_figure(folder: Path, path: Path) -> None:
     """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
     from darkbayes.report.figures import FIGURES
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
+    check_figure(path)
     experiment = read_json(folder / "results.json")["experiment"]
     path.parent.mkdir(parents=True, exist_ok=True)
     FIGURES[experiment](folder).savefig(path, dpi=150)
+
+
+def write_bench_figure(results: Results, path: Path) -> None:
+    """Write the figure of a benchmark's results as an image."""
+    from darkbayes.report.figures import BENCHES
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    BENCHES[results["experiment"]](results["rows"]).savefig(path, dpi=150)
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a file name that no image can have."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
 
 
 def _filled(text: str, config: dict[str, Any]) -> str:
