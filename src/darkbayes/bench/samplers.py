@@ -130,7 +130,7 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     return found
 
 
-def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 3) -> list[dict[str, Any]]:
+def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list[dict[str, Any]]:
     """Run all samplers on both problems; `scale` multiplies the number of steps, and of NUTS draws."""
     found = []
     for build in (toy_problem, boston_problem):
@@ -164,16 +164,16 @@ def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
         mlp([50], 1), GaussianSampledNoise(shape=1.0, rate=0.1), GaussianPrior(1.0), num_data=len(data[0].x)
     )
     truth = [
-        _truth(posterior, of, at, key, 4, round(500 * scale), 9, quiet) for of, at in zip(data, points, strict=True)
+        _truth(posterior, of, at, key, 4, round(200 * scale), 8, quiet) for of, at in zip(data, points, strict=True)
     ]
-    return Problem("boston", posterior, data, points, truth, 64, 4, round(20_000 * scale))
+    return Problem("boston", posterior, data, points, truth, 64, 4, round(10_000 * scale))
 
 
 def _truth(
     posterior: Posterior, data: Data, points: Array, key: Key, chains: int, draws: int, depth: int, quiet: bool
 ) -> Predictive:
     say("truth by NUTS", quiet=quiet)
-    chain = nuts_chain(posterior, *data, burn_in=max(100, draws // 2), max_tree_depth=depth)
+    chain = nuts_chain(posterior, *data, burn_in=max(100, min(draws, 1000)), max_tree_depth=depth)
     return predict_draws(posterior, sample(chain, key, num_chains=chains, num_draws=max(50, draws)), points)
 
 

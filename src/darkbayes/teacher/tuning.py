@@ -418,9 +418,8 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
     )
     if chain.batch_size is None:
         return stiff, jnp.zeros(())
-    estimates = jax.lax.map(estimate, batch_keys)
     by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
-    by_batch = jax.lax.map(lambda of: move(noise_keys[0], of), estimates)
+    by_batch = jax.lax.map(lambda key: move(noise_keys[0], estimate(key)), batch_keys)
 
     def share(noisy: Array, batched: Array) -> Array:
         # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).
