@@ -253,7 +253,7 @@ def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation(
         (["mnist", "--splits", "paper"], "--splits paper does not apply to mnist: leave it out"),
         (["toy2d", "--on", "validation"], "--on validation does not apply to toy2d: leave it out"),
         (["toy1d", "--splits", "standard"], "--splits standard does not apply to toy1d: leave it out"),
-        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, quick"),
+        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, auto, quick"),
         (["boston", "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
     ],
 )
