@@ -36,6 +36,8 @@ class Reproduce:
     """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None
+    """one kind of comparator to fit, and nothing else (mnist)"""
     seed: int = 0
     """the same seed gives the same bits on the same machine"""
     out: Path | None = None
@@ -55,7 +57,8 @@ class Reproduce:
         from darkbayes import paper, report
 
         _check_seed(self.seed)
-        out = self.out or Path("runs") / f"{self.experiment}-{self.preset}"
+        name = f"{self.experiment}-{self.preset}" + (f"-{self.only}" if self.only else "")
+        out = self.out or Path("runs") / name
         results = paper.reproduce(
             self.experiment,
             self.preset,
@@ -66,6 +69,7 @@ class Reproduce:
             quiet=self.quiet,
             on=self.on,
             splits=self.splits,
+            only=self.only,
         )
         page = report.write_report(out) if self.report else None
         _show(results, self.json)

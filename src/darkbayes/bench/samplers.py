@@ -142,13 +142,13 @@ def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list
 
 
 def toy_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
-    """The paper's 2-10-2 network on 20 points, with all the data a step; 16 chains of a million gradients in all."""
+    """The paper's 2-10-2 network on 20 points, with all the data a step; 16 chains of a third of a million gradients in all."""
     line = jnp.linspace(-10.0, 10.0, 25)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
     data = [toy2d(jax.random.fold_in(key, trial)) for trial in range(1 + trials)]
     truth = [_truth(posterior, of, grid, key, 4, round(4000 * scale), 10, quiet) for of in data]
-    return Problem("toy2d", posterior, data, [grid] * len(data), truth, None, 16, round(55_000 * scale))
+    return Problem("toy2d", posterior, data, [grid] * len(data), truth, None, 16, round(20_480 * scale))
 
 
 def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
@@ -166,7 +166,7 @@ def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
     truth = [
         _truth(posterior, of, at, key, 4, round(200 * scale), 8, quiet) for of, at in zip(data, points, strict=True)
     ]
-    return Problem("boston", posterior, data, points, truth, 64, 4, round(10_000 * scale))
+    return Problem("boston", posterior, data, points, truth, 64, 4, round(8_960 * scale))
 
 
 def _truth(
