@@ -142,7 +142,7 @@ def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list
 
 
 def toy_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
-    """The paper's 2-10-2 network on 20 points, with all the data a step; 16 chains of a third of a million gradients in all."""
+    """The paper's 2-10-2 network on 20 points, with all the data a step: a third of a million steps in 16 chains."""
     line = jnp.linspace(-10.0, 10.0, 25)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
