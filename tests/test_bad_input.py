@@ -225,6 +225,8 @@ def test_schedules_check_their_numbers(make: Any, message: str) -> None:
         ("precision", db.ScaledGaussianPrior),
         ("shape", lambda value: db.GaussianSampledNoise(shape=value)),
         ("rate", lambda value: db.GaussianSampledNoise(rate=value)),
+        ("shape", lambda value: db.SampledPrecisionPrior(shape=value)),
+        ("rate", lambda value: db.SampledPrecisionPrior(rate=value)),
         ("wide", lambda value: db.ScaleMixturePrior(wide=value)),
         ("narrow", lambda value: db.ScaleMixturePrior(narrow=value)),
     ],
