@@ -230,7 +230,17 @@ def test_schedules_check_their_numbers(make: Any, message: str) -> None:
         ("wide", lambda value: db.ScaleMixturePrior(wide=value)),
         ("narrow", lambda value: db.ScaleMixturePrior(narrow=value)),
     ],
-    ids=["Gaussian", "GaussianPrior", "ScaledGaussianPrior", "shape", "rate", "wide", "narrow"],
+    ids=[
+        "Gaussian",
+        "GaussianPrior",
+        "ScaledGaussianPrior",
+        "shape",
+        "rate",
+        "prior shape",
+        "prior rate",
+        "wide",
+        "narrow",
+    ],
 )
 def test_precisions_and_scales_must_be_positive(name: str, make: Any, value: Any) -> None:
     with pytest.raises(db.InvalidInput, match=rf"{name} must be a positive number, not {value!r}"):
