@@ -2,7 +2,7 @@
 
     darkbayes bench samplers --out results/samplers.json --figure docs/samplers.png
 
-Every sampler runs on two posteriors, with a step size that it finds itself (``"auto"``) and with the best of five
+Every sampler runs on two posteriors, with a step size that it finds itself (``"auto"``) and with the best of three
 multiples of that, chosen on a draw of the data (or a split) that is not reported on. The truth is NUTS. A curve point
 at t gradients in all chains together averages the predictions of the second half of them, so that nothing has to be
 said about burn-in; tuning is counted.
@@ -57,11 +57,11 @@ from darkbayes.teacher import (
 )
 from darkbayes.types import Array, Data, Key
 
-MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
+MULTIPLES = (0.5, 1.0, 2.0)
 """Of the step size that `tune` finds, from which the best is chosen."""
 HALVINGS = 6
 """Points of a curve before its last, each after half as many steps."""
-LOOK = 20
+LOOK = 40
 """Steps between two looks at the predictions."""
 STIFFNESSES = (0.1, 0.5, 1.0)
 """eta/2 times the curvature: a step of SGLD multiplies the distance from the mode by one minus it."""
