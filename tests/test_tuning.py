@@ -267,7 +267,7 @@ def test_a_run_keeps_what_was_chosen(
     _, found = run.tune("teacher", [chain], jax.random.key(0), num_chains=CHAINS)
     (stored,) = json.loads((run.path / "teacher" / "choices.json").read_text())
     assert found == [choices]
-    assert stored["step_size"] == choices.step_size
+    assert stored == dataclasses.asdict(choices) | {"explanation": choices.explain()}
 
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("tuned again")

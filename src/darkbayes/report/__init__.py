@@ -1,11 +1,13 @@
 """Tables, figures and pages, made from results files only."""
 
 from darkbayes.report.chains import chains_line
+from darkbayes.report.choices import choices_line
 from darkbayes.report.page import write_figure, write_report
 from darkbayes.report.tables import made_by, markdown, markdown_table, measured, number, pivot, terminal
 
 __all__ = [
     "chains_line",
+    "choices_line",
     "made_by",
     "markdown",
     "markdown_table",
