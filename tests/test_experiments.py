@@ -26,8 +26,7 @@ CASES = {
     "mnist": ("--preset", "quick"),
     "boston": ("--preset", "quick"),
     "boston literal": ("--preset", "literal", "--on", "validation", "--splits", "paper", "--seed", "3"),
-    "uci": ("--preset", "quick"),
-    "uci auto": ("--preset", "auto"),
+    "uci": ("--preset", "auto"),
 }
 METHODS = {
     "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
@@ -35,7 +34,6 @@ METHODS = {
     | {"pbp", "vi", "dropout mc", "ensemble", "hmc"},
     "boston literal": {"sgd", "sgld", "student 13-4-2"},
     "uci": {"sgld", "student"},
-    "uci auto": {"sgld", "student"},
 }
 ALL_DATASETS = uci.DATASETS
 COMMIT = "0123abc"
@@ -81,7 +79,6 @@ def tiny_presets():
         ),
         (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
         (boston, "literal"): dataclasses.replace(literal, **REGRESSION | {"settings": one_chain}),
-        (uci, "quick"): dataclasses.replace(uci.PRESETS["quick"], **REGRESSION),
         (uci, "auto"): dataclasses.replace(uci.PRESETS["auto"], **REGRESSION),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -122,7 +119,7 @@ def test_every_method_of_an_experiment_is_scored_on_every_trial(finished):
     assert results["preset"] == CASES[case][1]
     assert results["provenance"]["commit"] == COMMIT
     metrics = {"mnist": ("error", "log_likelihood", "brier", "ece"), "uci": ("log_likelihood", "rmse")}
-    for metric in metrics.get(case.split()[0], regression.METRICS):
+    for metric in metrics.get(case, regression.METRICS):
         assert set(rows_of(results, metric)) == METHODS[case]
     scores = [row for row in results["rows"] if row.get("values") and len(row["values"]) > 1]
     for row in scores:
@@ -177,7 +174,7 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
 
 def test_a_teacher_that_tunes_itself_leaves_what_it_chose(finished, capsys):
     case, out, results = finished
-    if case != "uci auto":
+    if case != "uci":
         assert "choices" not in results
         return
     (chosen,) = results["choices"].values()
