@@ -73,6 +73,8 @@ class Reproduce:
         )
         page = report.write_report(out) if self.report else None
         _show(results, self.json)
+        if (line := report.choices_line(results)) and not self.json:
+            print(f"teacher: {line}")
         if (line := report.chains_line(results)) and not self.json:
             print(f"chains: {line}")
         if page and not self.json:
