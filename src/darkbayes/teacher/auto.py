@@ -73,7 +73,7 @@ def auto(
             if not isinstance(step_size, str):
                 return sampler(step_size, *args, **settings)
             if step_size != "auto":
-                raise InvalidInput(f"step_size must be a positive number, not {step_size!r}; or a schedule, or 'auto'")
+                raise InvalidInput(f"step_size must be a positive number, a schedule or 'auto', not {step_size!r}")
             sampler(1.0, *args, **settings)  # The other settings are checked now.
             return AutoStep(lambda eta: sampler(eta, *args, **settings), compensates)
 
