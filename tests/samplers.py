@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 import darkbayes as db
@@ -17,6 +18,17 @@ def _none(grads: Any) -> dict[str, Any]:
     return {}
 
 
+def _examples(grads: Any) -> dict[str, Any]:
+    """As `per_example` has it: three examples, whose gradients spread by a tenth."""
+    of_examples = jax.tree.map(lambda g: jnp.stack([0.9 * g, g, 1.1 * g]).astype(g.dtype), grads)
+    return {"per_example": of_examples, "num_data": NUM_DATA, "all_data": False}
+
+
+def _metric(grads: Any) -> dict[str, Any]:
+    """As `fisher_metric` has it: a metric that does not change."""
+    return {"metric": jax.tree.map(jnp.square, grads), "metric_gradient": jax.tree.map(jnp.zeros_like, grads)}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sampler:
     """How to make a sampler, and what it needs besides the gradient."""
@@ -27,8 +39,10 @@ class Sampler:
     """One that suits the logistic regression."""
     extras: Callable[[Any], dict[str, Any]] = _none
     """What `update` needs by keyword, given gradients to take the shape from."""
-    chain: dict[str, Any] | None = dataclasses.field(default_factory=dict)
-    """What `minibatch_chain` needs by keyword; None if it cannot run there."""
+    chain: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What `minibatch_chain` needs by keyword."""
+    cools: bool = True
+    """Whether its temperature may be zero."""
 
 
 SAMPLERS = {
@@ -37,16 +51,45 @@ SAMPLERS = {
         lambda eta, heat=1.0: db.psgld(eta, num_data=NUM_DATA, decay=0.95, adapt_steps=100, temperature=heat), 0.0008
     ),
     "psgld with gamma": Sampler(
-        lambda eta, heat=1.0: db.psgld(eta, num_data=NUM_DATA, gamma=True, temperature=heat),
+        # Without damping the first gradient alone is the scale, and Gamma has the square of its inverse.
+        lambda eta, heat=1.0: db.psgld(eta, num_data=NUM_DATA, damping=0.03, gamma=True, temperature=heat),
         0.0008,
         extras=lambda grads: {"curvature": jax.tree.map(abs, grads)},
-        chain=None,
+        chain={"gradients": db.with_curvature()},
     ),
     "fisher_sgld": Sampler(
         lambda eta, heat=1.0: db.fisher_sgld(
             eta, prior_precision=1.0, batch_share=0.25, decay=0.95, adapt_steps=100, temperature=heat
         ),
         0.2,
+    ),
+    "fisher_sgld with friction": Sampler(
+        lambda eta, heat=1.0: db.fisher_sgld(
+            eta, prior_precision=1.0, batch_share=0.25, friction=0.2, decay=0.95, adapt_steps=100, temperature=heat
+        ),
+        0.05,
+    ),
+    "sgfs": Sampler(
+        lambda eta, heat=1.0: db.sgfs(eta, prior_precision=1.0, decay=0.95, adapt_steps=100, temperature=heat),
+        0.2,
+        extras=_examples,
+        chain={"gradients": db.per_example()},
+        cools=False,
+    ),
+    "sgfs, full": Sampler(
+        lambda eta, heat=1.0: db.sgfs(
+            eta, prior_precision=1.0, full=True, decay=0.95, adapt_steps=100, temperature=heat
+        ),
+        0.2,
+        extras=_examples,
+        chain={"gradients": db.per_example()},
+        cools=False,
+    ),
+    "sgrld": Sampler(
+        lambda eta, heat=1.0: db.sgrld(eta, prior_precision=1.0, temperature=heat),
+        0.1,
+        extras=_metric,
+        chain={"gradients": db.fisher_metric()},
     ),
     "sghmc": Sampler(lambda eta, heat=1.0: db.sghmc(eta, friction=0.2, temperature=heat), 0.002),
     "scale_adapted_sghmc": Sampler(

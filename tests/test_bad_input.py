@@ -133,18 +133,6 @@ def test_targets_of_another_shape_or_kind_are_refused_by_gaussians(likelihood: A
 # Chains and samplers
 
 
-@pytest.mark.parametrize("value", NOT_POSITIVE, ids=repr)
-def test_sgld_refuses_a_step_size_that_is_no_positive_number(value: Any) -> None:
-    with pytest.raises(db.InvalidInput, match=rf"step_size must be a positive number, not {value!r}"):
-        db.sgld(value)
-
-
-@pytest.mark.parametrize("value", NOT_POSITIVE[1:], ids=repr)
-def test_sgld_refuses_a_temperature_below_zero(value: Any) -> None:
-    with pytest.raises(db.InvalidInput, match=rf"temperature must be zero or a positive number, not {value!r}"):
-        db.sgld(0.1, value)
-
-
 @pytest.mark.parametrize("value", [np.float32(0.1), np.float64(0.1), np.int64(1), 1], ids=repr)
 def test_sgld_takes_any_real_number(value: Any) -> None:
     assert db.sgld(value).init(jnp.zeros(2)).count == 0
@@ -225,10 +213,22 @@ def test_schedules_check_their_numbers(make: Any, message: str) -> None:
         ("precision", db.ScaledGaussianPrior),
         ("shape", lambda value: db.GaussianSampledNoise(shape=value)),
         ("rate", lambda value: db.GaussianSampledNoise(rate=value)),
+        ("shape", lambda value: db.SampledPrecisionPrior(shape=value)),
+        ("rate", lambda value: db.SampledPrecisionPrior(rate=value)),
         ("wide", lambda value: db.ScaleMixturePrior(wide=value)),
         ("narrow", lambda value: db.ScaleMixturePrior(narrow=value)),
     ],
-    ids=["Gaussian", "GaussianPrior", "ScaledGaussianPrior", "shape", "rate", "wide", "narrow"],
+    ids=[
+        "Gaussian",
+        "GaussianPrior",
+        "ScaledGaussianPrior",
+        "shape",
+        "rate",
+        "prior shape",
+        "prior rate",
+        "wide",
+        "narrow",
+    ],
 )
 def test_precisions_and_scales_must_be_positive(name: str, make: Any, value: Any) -> None:
     with pytest.raises(db.InvalidInput, match=rf"{name} must be a positive number, not {value!r}"):

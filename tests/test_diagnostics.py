@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import darkbayes as db
+from darkbayes.bench import laws
 from darkbayes.student import diagnose
 from darkbayes.student.plateau import find_plateau
 from darkbayes.teacher import (
@@ -21,6 +22,8 @@ from darkbayes.teacher import (
     effective_sample_size,
     gradient_noise,
     monte_carlo_divergence,
+    start_chains,
+    step_chains,
     trace_add,
     trace_init,
 )
@@ -138,17 +141,51 @@ def test_the_noise_of_minibatches_is_that_of_independent_examples(conjugate: Any
 
 class Momentum(NamedTuple):
     momentum: Any
-    step_size: Any
+    friction: Any = 0.0
 
 
 def test_momenta_have_a_temperature_wherever_a_state_holds_them() -> None:
-    momentum = {"w": np.sqrt(0.02 * 0.7 / 2) * np.random.default_rng(5).normal(size=(4, 5000))}
-    assert db.kinetic_temperature(momentum, 0.02) == pytest.approx(0.7, rel=0.05)
-    states = (np.zeros(3), (Momentum(momentum, np.full(4, 0.02)),))
-    assert chains_kinetic_temperature(states) == pytest.approx(0.7, rel=0.05)
-    assert chains_kinetic_temperature((np.zeros(3), ())) is None
+    momentum = {"w": np.sqrt(0.7) * np.random.default_rng(5).normal(size=(4, 5000))}
+    assert db.kinetic_temperature(momentum) == pytest.approx(0.7, rel=0.05)
+    apart = np.array([0.0, 0.0, 1.0, 1.0])
+    states = (np.zeros(3), {"group": (Momentum(None), Momentum(momentum, apart))})
+    expected = np.mean(momentum["w"] ** 2 * (1 - apart[:, None] / 2))
+    assert chains_kinetic_temperature(states) == pytest.approx(expected)
+    assert chains_kinetic_temperature((np.zeros(3), (), Momentum(None))) is None
     with pytest.raises(db.InvalidInput, match="not an empty tree"):
-        db.kinetic_temperature({}, 0.02)
+        db.kinetic_temperature({})
+
+
+@pytest.mark.parametrize("friction", [0.1, 0.5])
+def test_what_momenta_tend_to_as_steps_get_small(friction: float) -> None:
+    """By the exact laws, in whose velocities v . v = eta/2 m . m."""
+    eta, stiffness = 1e-4, np.array([0.5, 2.0])
+    of_sghmc = laws.stationary(laws.sghmc(eta, np.diag(stiffness), None, 0.7, friction=friction))[2:, 2:]
+    of_baoa = laws.stationary(laws.baoa(eta, np.diag(stiffness), None, 0.7, friction=friction))[2:, 2:]
+    of_sgnht, found = laws.sgnht(eta, stiffness, 0.0, 0.7, friction=friction)
+    for covariance, kept in ((of_sghmc, friction), (of_baoa, 0.0), (laws.stationary(of_sgnht)[:, 1, 1], found)):
+        squares = np.diag(covariance) if covariance.ndim == 2 else covariance
+        np.testing.assert_allclose(squares / (eta / 2) * (1 - kept / 2), 0.7, rtol=1e-3)
+
+
+def test_the_momenta_of_chains_have_the_temperature_of_their_law(conjugate: Any, z_scores: Any) -> None:
+    """SGHMC at temperature 0.7: 2,000 chains, in a step size at which the law is near its limit but not at it."""
+    chain = db.minibatch_chain(
+        conjugate.posterior, db.sghmc(0.01, friction=0.3, temperature=0.7), *conjugate.data, batch_size=None
+    )
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        chains = start_chains(chain, key, 2000)
+        return jax.lax.fori_loop(0, 300, lambda _, now: step_chains(chain, now), chains).states
+
+    states = run(jax.random.key(0))
+    law = laws.sghmc(0.01, np.linalg.inv(conjugate.covariance), None, 0.7, friction=0.3)
+    expected = np.trace(laws.stationary(law)[2:, 2:]) / 2 / 0.005 * (1 - 0.3 / 2)
+    of_each = np.mean(np.asarray(states.transformation.momentum.network) ** 2, axis=(1, 2)) * (1 - 0.3 / 2)
+    assert abs(z_scores(of_each, expected)) < 4
+    assert chains_kinetic_temperature(states) == pytest.approx(of_each.mean(), rel=1e-4)
+    assert expected == pytest.approx(0.7, rel=0.05)
 
 
 # Verdicts

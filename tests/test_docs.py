@@ -102,6 +102,7 @@ def test_the_examples_of_the_contributing_guide_work(number, classes):
     imports = (
         "from typing import NamedTuple\nimport jax, optax\nimport jax.numpy as jnp\n"
         "from darkbayes.types import Array\nfrom darkbayes.teacher.noise import normal_like\n"
+        "from darkbayes.teacher.auto import auto\nfrom darkbayes.teacher.schedules import as_schedule\n"
         "from darkbayes.student import Queries\nimport darkbayes as db\n"
         "from darkbayes.baselines import Trained\n"
     )
@@ -116,6 +117,7 @@ def test_the_examples_of_the_contributing_guide_work(number, classes):
         state, info = chain.step(key, chain.init(key))
         assert info.log_density < 0
         assert state.transformation.count == 1
+        assert not scope["my_sampler"]("auto").tuned
     elif "NoisyWeights" in scope:
         posterior = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
         method = scope["NoisyWeights"](posterior, scope["optax"].adam(1e-2), steps=10, batch_size=5)

@@ -17,6 +17,7 @@ from darkbayes.files import read_arrays
 from darkbayes.paper import EXPERIMENTS, boston, mnist, regression, uci
 from darkbayes.runs import Run
 from darkbayes.student import Settings
+from darkbayes.teacher import tuning
 
 CHAINS = {"trials": 2, "steps": 60, "burn_in": 20, "thin": 10, "hidden": (4,)}
 SETTINGS = Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3)
@@ -25,7 +26,7 @@ CASES = {
     "mnist": ("--preset", "quick"),
     "boston": ("--preset", "quick"),
     "boston literal": ("--preset", "literal", "--on", "validation", "--splits", "paper", "--seed", "3"),
-    "uci": ("--preset", "quick"),
+    "uci": ("--preset", "auto"),
 }
 METHODS = {
     "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
@@ -78,7 +79,7 @@ def tiny_presets():
         ),
         (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
         (boston, "literal"): dataclasses.replace(literal, **REGRESSION | {"settings": one_chain}),
-        (uci, "quick"): dataclasses.replace(uci.PRESETS["quick"], **REGRESSION),
+        (uci, "auto"): dataclasses.replace(uci.PRESETS["auto"], **REGRESSION),
     }
     with pytest.MonkeyPatch.context() as patch:
         for (module, preset), settings in tiny.items():
@@ -89,6 +90,9 @@ def tiny_presets():
         patch.setattr(regression, "DRAWS", 4)
         patch.setattr(boston, "LITERAL_SGD_STEPS", 5)
         patch.setattr(uci, "DATASETS", uci.DATASETS[:1])
+        in_a_hurry = {"FIRST_PHASE": 64, "LEAST_STEPS": 20, "MOST_STEPS": 60}
+        for name, value in (in_a_hurry | {"SETTLED": 1e9, "RISE": 1e9, "MEMORIES": 0}).items():
+            patch.setattr(tuning, name, value)
         patch.setenv("DARKBAYES_COMMIT", COMMIT)
         yield
 
@@ -168,6 +172,22 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
     assert again["provenance"] == results["provenance"]
 
 
+def test_a_teacher_that_tunes_itself_leaves_what_it_chose(finished, capsys):
+    case, out, results = finished
+    if case != "uci":
+        assert "choices" not in results
+        return
+    (chosen,) = results["choices"].values()
+    assert len(chosen) == 2, "one for each split"
+    assert len({of["step_size"] for of in chosen}) == 2
+    assert len({of["steps"] for of in chosen}) == 1
+    lines = (out / next(iter(results["choices"])) / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == chosen[0]["steps"]
+    assert "What the teacher chose" in (out / "report.html").read_text()
+    reproduce(case, out, "--resume", "--no-report")
+    assert "teacher: boston, 2 runs: step size " in capsys.readouterr().out
+
+
 def test_scores_are_in_the_unit_of_the_target_and_of_the_rows_that_were_asked_for(finished):
     """By hand from what is predicted on the first split, with the table's own prices in thousands of dollars."""
     case, out, results = finished
@@ -219,6 +239,18 @@ def test_rows_are_split_and_standardised_on_what_is_learned_from(splits, sizes):
         np.testing.assert_allclose(np.std(split.train.x, axis=0), 1, rtol=1e-4)
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_the_unit_of_a_feature_changes_nothing_that_is_learned_from(unit):
+    """A thousandth or a thousand of every feature: the same inputs but for rounding, and so the same results."""
+    table = load("boston")
+    plain, other = (
+        regression.split_table(of, boston.PRESETS["quick"], 1, 0)[0] for of in (table, table._replace(x=table.x * unit))
+    )
+    for name in ("train", "test"):
+        np.testing.assert_allclose(getattr(other, name).x, getattr(plain, name).x, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(getattr(other, name).y, getattr(plain, name).y)
+
+
 def test_test_rows_are_never_seen_in_validation():
     """The prices are made unique, so that they tell the rows."""
     table = load("boston")._replace(y=np.arange(506.0))
@@ -253,7 +285,7 @@ def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation(
         (["mnist", "--splits", "paper"], "--splits paper does not apply to mnist: leave it out"),
         (["toy2d", "--on", "validation"], "--on validation does not apply to toy2d: leave it out"),
         (["toy1d", "--splits", "standard"], "--splits standard does not apply to toy1d: leave it out"),
-        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, quick"),
+        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, auto, quick"),
         (["boston", "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
     ],
 )

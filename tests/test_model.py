@@ -264,6 +264,18 @@ def test_the_scale_mixture_prior_is_the_mixture_of_two_gaussians() -> None:
     np.testing.assert_allclose(prior.log_prob(WEIGHTS), np.log(density).sum(), rtol=1e-5)
 
 
+def test_the_sampled_precision_prior_integrates_the_precision_out() -> None:
+    weights = np.array([0.3, -1.0, 0.7])
+    precision = np.linspace(1e-6, 60.0, 200_001)
+    joint = stats.gamma.pdf(precision, 2.0, scale=1 / 1.5) * np.prod(
+        stats.norm.pdf(weights[:, None], 0.0, precision**-0.5), axis=0
+    )
+    prior = db.SampledPrecisionPrior(shape=2.0, rate=1.5)
+    np.testing.assert_allclose(prior.log_prob(jnp.asarray(weights)), np.log(np.trapezoid(joint, precision)), rtol=1e-5)
+    twice = {"a": jnp.asarray(weights), "b": jnp.asarray(weights)}
+    np.testing.assert_allclose(prior.log_prob(twice), 2 * prior.log_prob(jnp.asarray(weights)), rtol=1e-5)
+
+
 # Posterior
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays, write_json
-from darkbayes.report import chains_line, markdown, pivot, terminal, write_figure, write_report
+from darkbayes.report import chains_line, choices_line, markdown, pivot, terminal, write_figure, write_report
+from darkbayes.report.choices import choices_table
 from darkbayes.report.figures import (
     bands,
     differences_from_pbp,
@@ -273,6 +274,45 @@ def test_the_page_is_readable_in_a_browser(folder):
     assert images
     assert min(images) > 500
     assert not complaints
+
+
+# What the teacher chose
+
+
+def chosen(step_size: float, **more: object) -> dict:
+    """What a run of a teacher that tunes itself leaves in the results."""
+    lengths = {"burn_in": 3072, "autocorrelation": 61.2, "rhat": 1.01, "thin": 6, "steps": 13_074}
+    measured = {"stiffness": 2 / 3, "heating": 0.104, "reason": "as asked for", "settled": True}
+    return {"step_size": step_size} | lengths | measured | {"explanation": f"step size {step_size} <b>"} | more
+
+
+def test_a_page_says_what_the_teacher_chose(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    choices = {"teacher": [chosen(0.02), chosen(0.04), chosen(0.03, stiffness=0.2)]}
+    write_json(tmp_path / "results.json", RESULTS | {"choices": choices})
+    page = write_report(tmp_path).read_text()
+    section = page[page.index("What the teacher chose") : page.index("How this was made")]
+    steps = ["0.03 (0.02 to 0.04)", "50% (11% to 50%)", "10%", "3,072", "61.2", "6", "13,074"]
+    assert re.findall(r"<td>(.*?)</td>", section) == ["all", "3", *steps]
+    assert "for the first run: step size 0.02 &lt;b&gt;." in section
+    assert "settled in" not in section
+    assert "What the teacher chose" not in (folder / "report.html").read_text()
+
+
+def test_what_did_not_settle_is_told():
+    results = {
+        "choices": {"boston/student-13-4-2": [chosen(0.02), chosen(0.04, settled=False)], "yacht/s": [chosen(1)]}
+    }
+    assert choices_line(results) == (
+        "boston, 2 runs: step size 0.03 (0.02 to 0.04), 13,074 steps (1 run did not settle); "
+        "yacht: step size 1, 13,074 steps"
+    )
+    table = choices_table(results)
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["boston", "yacht"]
+    assert [row[-1] for row in table.rows] == ["1 of 2", "1 of 1"]
+    assert choices_line(RESULTS) == ""
+    assert choices_table(RESULTS) is None
 
 
 # Did the chains meet?

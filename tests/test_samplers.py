@@ -72,10 +72,14 @@ def test_trees_of_any_shape_keep_their_types_and_compile_once(sampler: Sampler, 
 def test_the_key_alone_decides_the_noise(sampler: Sampler, trees_equal: Any) -> None:
     once, again, other = walk(sampler, 0), walk(sampler, 0), walk(sampler, 1)
     assert trees_equal(once, again)
-    assert everywhere(lambda a, b: a != b, once, other)
+    assert everywhere(lambda a, b: a.size == 0 or np.mean(a != b) > 0.5, once, other)  # In half, a few may meet.
 
 
 def test_at_temperature_zero_there_is_no_noise(sampler: Sampler, trees_equal: Any) -> None:
+    if not sampler.cools:
+        with pytest.raises(InvalidInput, match=r"temperature must be a positive number, not 0\.0"):
+            sampler.make(0.01, 0.0)
+        return
     once, other = walk(sampler, 0, temperature=0.0), walk(sampler, 1, temperature=0.0)
     assert trees_equal(once, other)
     assert everywhere(lambda new, old: new < old, once, WEIGHTS), "downhill"
@@ -107,7 +111,7 @@ def test_a_tree_without_weights_is_no_trouble(sampler: Sampler) -> None:
 
 
 def test_groups_get_noise_of_their_own_and_a_mask_leaves_the_rest_alone(sampler: Sampler) -> None:
-    weights = {"a": jnp.ones(1000), "b": jnp.ones(1000), "fixed": jnp.ones(2)}
+    weights = {"a": jnp.ones(400), "b": jnp.ones(400), "fixed": jnp.ones(2)}
     groups = optax.chain(
         optax.clip_by_global_norm(1e6),
         optax.multi_transform(
@@ -123,26 +127,26 @@ def test_groups_get_noise_of_their_own_and_a_mask_leaves_the_rest_alone(sampler:
 
     updates = updates_of(jax.random.key(0))
     np.testing.assert_array_equal(updates["fixed"], 0.0)
-    assert abs(np.corrcoef(updates["a"], updates["b"])[0, 1]) < 4 / np.sqrt(1000)
+    assert abs(np.corrcoef(updates["a"], updates["b"])[0, 1]) < 4 / np.sqrt(400)
     assert np.std(updates["a"]) > 0
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "1", True, None], ids=repr)
 def test_a_step_size_that_is_no_positive_number_is_refused(sampler: Sampler, value: Any) -> None:
-    with pytest.raises(InvalidInput, match=f"step_size must be a positive number, not {value!r}"):
+    with pytest.raises(InvalidInput, match=f"step_size must be a positive number.*, not {value!r}"):
         sampler.make(value)
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", True, None], ids=repr)
 def test_a_temperature_below_zero_is_refused(sampler: Sampler, value: Any) -> None:
-    with pytest.raises(InvalidInput, match=f"temperature must be zero or a positive number, not {value!r}"):
+    with pytest.raises(InvalidInput, match=f"temperature must be (zero or )?a positive number, not {value!r}"):
         sampler.make(0.1, value)
 
 
 def test_schedules_that_begin_below_zero_are_refused(sampler: Sampler) -> None:
     with pytest.raises(InvalidInput, match=r"step_size at the first step must be a positive number, not -1\.0"):
         sampler.make(lambda count: -1.0)
-    with pytest.raises(InvalidInput, match=r"temperature at the first step must be zero or a positive number"):
+    with pytest.raises(InvalidInput, match=r"temperature at the first step must be (zero or )?a positive"):
         sampler.make(0.1, lambda count: -1.0)
 
 
@@ -167,24 +171,24 @@ def regression(linear: db.Network) -> tuple[db.Posterior, db.Data]:
 
 @pytest.fixture(scope="module")
 def truth(regression: tuple[db.Posterior, db.Data]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each weight, by NUTS."""
-    posterior, data = regression
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        draws = db.sample(db.nuts_chain(posterior, *data, burn_in=200), jax.random.key(0), num_chains=4, num_draws=1000)
-    weights = np.asarray(draws.network, np.float64).reshape(-1, 3)
-    return weights.mean(axis=0), weights.std(axis=0)
-
-
-IN_CHAINS = [name for name, sampler in SAMPLERS.items() if sampler.chain is not None]
+    """Mean and standard deviation of each weight, by quadrature: three weights are few enough."""
+    x, y = (np.asarray(part, np.float64) for part in regression[1])
+    lines = [np.linspace(centre - 2.5, centre + 2.5, 41) for centre in (1.0, -2.0, 0.5)]
+    weights = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 3)
+    logits = weights @ x.T
+    log_density = (y * logits - np.logaddexp(0.0, logits)).sum(axis=1) - 0.5 * (weights**2).sum(axis=1)
+    shares = np.exp(log_density - log_density.max())
+    shares /= shares.sum()
+    mean = shares @ weights
+    assert shares.reshape(41, 41, 41)[[0, -1]].sum() < 1e-4, "the posterior lies inside"
+    return mean, np.sqrt(shares @ (weights - mean) ** 2)
 
 
 def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
     posterior, data = regression
     sampler = SAMPLERS[name]
     transformation = sampler.make(sampler.step_size)
-    return db.minibatch_chain(
-        posterior, transformation, *data, batch_size=25, burn_in=200, thin=15, **(sampler.chain or {})
-    )
+    return db.minibatch_chain(posterior, transformation, *data, batch_size=25, burn_in=200, thin=15, **sampler.chain)
 
 
 @eqx.filter_jit
@@ -200,8 +204,8 @@ def draws_of(chain: db.Chain, key: jax.Array) -> jax.Array:
     return weights[chain.burn_in + chain.thin - 1 :: chain.thin]
 
 
-@pytest.mark.parametrize("name", IN_CHAINS)
-def test_a_sampler_finds_a_logistic_regression_as_nuts_has_it(name: str, regression: Any, truth: Any) -> None:
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_finds_a_logistic_regression_as_quadrature_has_it(name: str, regression: Any, truth: Any) -> None:
     """Batches of 25, 200 chains, 20 draws of each: means within a tenth of a deviation, deviations within a tenth."""
     weights = np.asarray(draws_of(chain_of(name, regression), jax.random.key(1)), np.float64).reshape(-1, 3)
     mean, deviation = truth
@@ -209,7 +213,7 @@ def test_a_sampler_finds_a_logistic_regression_as_nuts_has_it(name: str, regress
     assert np.abs(weights.std(axis=0) / deviation - 1).max() < 0.1
 
 
-@pytest.mark.parametrize("name", IN_CHAINS)
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_fits_the_loop_that_distils(name: str, regression: Any) -> None:
     """Traced and not run: a loop takes what keeps its types from round to round."""
     chain = chain_of(name, regression)

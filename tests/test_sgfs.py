@@ -172,28 +172,6 @@ def test_the_moments_on_a_regression_are_those_of_the_linear_law(
 # The border
 
 
-def test_weights_in_half_precision_keep_it() -> None:
-    weights = jnp.ones(3, jnp.bfloat16)
-    for full in (False, True):
-        sampler = db.sgfs(1.0, prior_precision=1.0, full=full)
-        extras = {"per_example": jnp.ones((4, 3), jnp.bfloat16), "num_data": 8, "all_data": False}
-        updates, state = sampler.update(weights, sampler.init(weights), key=jax.random.key(0), **extras)
-        assert updates.dtype == jnp.bfloat16
-        assert state.information.dtype == jnp.float32
-
-
-def test_a_mask_may_leave_weights_out() -> None:
-    weights = {"body": jnp.ones(3), "head": jnp.ones(2)}
-    sampler = optax.masked(
-        db.sgfs(1.0, prior_precision=1.0), {"body": False, "head": True}, mask_compatible_extra_args=True
-    )
-    examples = jax.tree.map(lambda leaf: jnp.ones((4, *leaf.shape)), weights)
-    extras = {"per_example": examples, "num_data": 8, "all_data": False}
-    updates, _ = sampler.update(weights, sampler.init(weights), weights, key=jax.random.key(0), **extras)
-    np.testing.assert_array_equal(updates["body"], weights["body"])
-    assert np.abs(updates["head"] - 1).min() > 0
-
-
 def test_what_cannot_work_is_refused() -> None:
     weights = jnp.zeros(3)
     with pytest.raises(

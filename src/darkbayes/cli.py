@@ -36,6 +36,8 @@ class Reproduce:
     """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None
+    """one kind of comparator to fit, and nothing else (mnist)"""
     seed: int = 0
     """the same seed gives the same bits on the same machine"""
     out: Path | None = None
@@ -55,7 +57,8 @@ class Reproduce:
         from darkbayes import paper, report
 
         _check_seed(self.seed)
-        out = self.out or Path("runs") / f"{self.experiment}-{self.preset}"
+        name = f"{self.experiment}-{self.preset}" + (f"-{self.only}" if self.only else "")
+        out = self.out or Path("runs") / name
         results = paper.reproduce(
             self.experiment,
             self.preset,
@@ -66,25 +69,34 @@ class Reproduce:
             quiet=self.quiet,
             on=self.on,
             splits=self.splits,
+            only=self.only,
         )
         page = report.write_report(out) if self.report else None
         _show(results, self.json)
+        if (line := report.choices_line(results)) and not self.json:
+            print(f"teacher: {line}")
         if (line := report.chains_line(results)) and not self.json:
             print(f"chains: {line}")
         if page and not self.json:
             print(f"report: {page}")
 
 
+FIGURED = ("samplers", "targets")
+"""Benchmarks with a figure; their truth is NUTS."""
+
+
 @dataclass(frozen=True)
 class Bench:
-    """Measure the engine itself: speed, memory, resumption, import time."""
+    """Measure the engine itself (speed, memory, resumption, import time), or compare samplers and targets."""
 
-    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "startup"]]
-    """which measurement"""
+    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "startup", "targets"]]
+    """which measurement; samplers and targets take a quarter of an hour"""
     seed: int = 0
     """where random numbers start"""
     out: Path | None = None
     """a JSON file for the results"""
+    figure: Path | None = None
+    """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
     quiet: bool = False
     """no progress lines"""
     json: bool = False
@@ -94,12 +106,23 @@ class Bench:
         """Run it."""
         from darkbayes import bench, files
 
+        _require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
+        if self.figure is not None:
+            from darkbayes import report
+
+            if self.what not in FIGURED:
+                raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
+            report.check_figure(self.figure)
         if self.out is not None and self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a folder: name a file")
         _check_seed(self.seed)
         results = bench.run(self.what, seed=self.seed, quiet=self.quiet)
         if self.out is not None:
             files.write_json(self.out, results)
+        if self.figure is not None:
+            from darkbayes import report
+
+            report.write_bench_figure(results, self.figure)
         _show(results, self.json)
 
 

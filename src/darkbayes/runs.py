@@ -134,8 +134,10 @@ class Run:
         path = self.path / name / "choices.json"
         if not path.exists():
             _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
-            write_json(path, [dataclasses.asdict(of) for of in choices])
-        choices = [Choices(**of) for of in json.loads(path.read_text(encoding="utf-8"))]
+            write_json(path, [dataclasses.asdict(of) | {"explanation": of.explain()} for of in choices])
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        names = {field.name for field in dataclasses.fields(Choices)}
+        choices = [Choices(**{name: value for name, value in of.items() if name in names}) for of in stored]
         return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from darkbayes.model.distributions import (
 from darkbayes.model.likelihoods import Gaussian, GaussianInputNoise, GaussianSampledNoise, Likelihood, Softmax
 from darkbayes.model.networks import cnn, mlp
 from darkbayes.model.posterior import Draw, Posterior, check_width
-from darkbayes.model.priors import GaussianPrior, Prior, ScaledGaussianPrior, ScaleMixturePrior
+from darkbayes.model.priors import GaussianPrior, Prior, SampledPrecisionPrior, ScaledGaussianPrior, ScaleMixturePrior
 
 __all__ = [
     "Categorical",
@@ -29,6 +29,7 @@ __all__ = [
     "NormalMixture",
     "Posterior",
     "Prior",
+    "SampledPrecisionPrior",
     "ScaleMixturePrior",
     "ScaledGaussianPrior",
     "Softmax",

@@ -1,5 +1,6 @@
 """What is believed of the weights before data: ``log_prob(params)`` over any pytree of arrays."""
 
+import math
 from typing import Protocol
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, plain, require_positive
-from darkbayes.model.distributions import normal_log_prob
+from darkbayes.model.distributions import LOG_2PI, normal_log_prob
 from darkbayes.types import Array, PyTree
 
 
@@ -50,6 +51,38 @@ class ScaledGaussianPrior(eqx.Module):
         def of_leaf(leaf: Array) -> Array:
             fan_in = leaf.size // leaf.shape[self.output_axis] if leaf.ndim >= 2 else 1
             return normal_log_prob(leaf, 0.0, 1.0 / (self.precision * fan_in))
+
+        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
+
+
+class SampledPrecisionPrior(eqx.Module):
+    """A Gaussian whose precision is unknown: a Gamma(shape, rate) one of its own for each array of weights.
+
+    The precisions are integrated out, which is exact and leaves nothing to sample: with n weights w in an array,
+
+        log p(w) = log Gamma(shape + n/2) - (shape + n/2) log(rate + |w|^2 / 2) + const,
+
+    so that arrays whose weights are all small are drawn to zero more strongly. The expected precision given the weights
+    is (shape + n/2) / (rate + |w|^2 / 2).
+
+    >>> prior = SampledPrecisionPrior(shape=2.0, rate=1.0)  # Of one weight: Student's t.
+    >>> round(float(prior.log_prob(jnp.zeros(1))), 4)
+    -0.6343
+    """
+
+    shape: float = eqx.field(converter=plain, default=1.0)
+    rate: float = eqx.field(converter=plain, default=1.0)
+
+    def __check_init__(self) -> None:
+        require_positive("shape", self.shape)
+        require_positive("rate", self.rate)
+
+    def log_prob(self, params: PyTree) -> Array:
+        def of_leaf(leaf: Array) -> Array:
+            shape = self.shape + 0.5 * leaf.size
+            constant = math.lgamma(shape) - math.lgamma(self.shape) + self.shape * math.log(self.rate)
+            rate = self.rate + 0.5 * jnp.sum(leaf.astype(jnp.float32) ** 2)
+            return constant - 0.5 * LOG_2PI * leaf.size - shape * jnp.log(rate)
 
         return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
 

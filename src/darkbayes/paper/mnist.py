@@ -72,9 +72,9 @@ class Comparators:
     dropout_rate: float = 0.5
     dropout_input_rate: float = 0.2
     dropout_prior: float = 1.0
-    bbb_steps: int = 150_000
+    bbb_steps: int = 60_000
     bbb_initial_std: float = 0.02
-    bbb_gaussian_precision: float = 400.0
+    bbb_gaussian_precision: float = 1.0
     bbb_mixture: tuple[float, float, float] = (0.5, 1.0, 0.0025)
     """The weight of the wide part of the scale mixture, and the standard deviations of both parts."""
     ensemble_size: int = 5
@@ -108,6 +108,8 @@ class Preset:
     """Images to learn from, the first of the training file."""
     on: Literal["test", "validation"] = "test"
     comparators: Comparators | None = None
+    only: Literal["dropout", "bbb", "ensemble"] | None = None
+    """One kind of comparator to fit, and nothing else."""
 
 
 BEST = Preset(
@@ -178,26 +180,32 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
     keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
 
     student = _student(preset)
-    distilled = run.once(
-        "sgld", lambda: _distilled(run, preset, posterior, student, data, held_out, trials, keys["distil"])
-    )
-    probs = {name: distilled[name] for name in ("sgld", "student")}
-    seconds = {"sgld with student": float(distilled["seconds"]) / preset.steps}
-    # The mean-loss rate of the teacher's own drift at full-data scale.
-    plug_in = SGD(posterior, optax.sgd(preset.sgd_step_size / 2 * len(data.x)), preset.sgd_steps, preset.batch_size)
-    fitted = run.once("sgd", lambda: _fitted({"sgd": (plug_in, 0)}, data, held_out, trials, keys["sgd"]))
-    probs["sgd"], seconds["sgd"] = fitted["sgd"], float(fitted["seconds"]) / preset.sgd_steps
+    probs, seconds, draws = {}, {}, None
+    if preset.only is None:
+        distilled = run.once(
+            "sgld", lambda: _distilled(run, preset, posterior, student, data, held_out, trials, keys["distil"])
+        )
+        probs |= {name: distilled[name] for name in ("sgld", "student")}
+        seconds["sgld with student"] = float(distilled["seconds"]) / preset.steps
+        draws = int(distilled["draws"])
+        # The mean-loss rate of the teacher's own drift at full-data scale.
+        rate = optax.sgd(preset.sgd_step_size / 2 * len(data.x))
+        plug_in = SGD(posterior, rate, preset.sgd_steps, preset.batch_size)
+        fitted = run.once("sgd", lambda: _fitted({"sgd": (plug_in, 0)}, data, held_out, trials, keys["sgd"]))
+        probs["sgd"], seconds["sgd"] = fitted["sgd"], float(fitted["seconds"]) / preset.sgd_steps
     if preset.comparators is not None:
         for number, (name, methods) in enumerate(_comparators(preset, preset.comparators, posterior).items()):
+            if preset.only is not None and not name.startswith(preset.only):
+                continue
             key = jax.random.fold_in(keys["others"], number)
             arrays = run.once(name, lambda methods=methods, key=key: _fitted(methods, data, held_out, trials, key))
             probs |= {method: arrays[method] for method in methods}
     write_arrays(run.path / "figure.safetensors", {f"probs.{k}": v[0] for k, v in probs.items()} | {"y": held_out.y})
-    return (
-        _scores(probs, held_out.y)
-        + [row(name, "ms_per_step", [1e3 * s / trials], PAPER["ms_per_step"].get(name)) for name, s in seconds.items()]
-        + _costs(run, preset, posterior, student, held_out.x, int(distilled["draws"]))
-    )
+    rows = _scores(probs, held_out.y)
+    rows += [
+        row(name, "ms_per_step", [1e3 * s / trials], PAPER["ms_per_step"].get(name)) for name, s in seconds.items()
+    ]
+    return rows if draws is None else rows + _costs(run, preset, posterior, student, held_out.x, draws)
 
 
 def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
@@ -305,6 +313,8 @@ def _scores(probs: dict[str, np.ndarray], y: Array) -> list[dict[str, Any]]:
             values = [metric(ClassPredictive.from_probs(jnp.asarray(of_trial)), y) for of_trial in probs[method]]
             rows.append(row(method, metric.__name__, values, PAPER.get(metric.__name__, {}).get(method)))
             scores[method, metric.__name__] = values
+    if "sgld" not in probs:
+        return rows
     kept = [
         metrics.gain_kept(*of_trial)
         for of_trial in zip(*(scores[name, "log_likelihood"] for name in ("student", "sgld", "sgd")), strict=True)

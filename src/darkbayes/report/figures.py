@@ -266,3 +266,71 @@ FIGURES = {
     "uci": differences_from_pbp,
 }
 """The figure of each experiment, drawn from its run's folder."""
+
+
+SAMPLERS = {"toy2d": "2-D toy, 2-10-2", "boston": "Boston housing, 13-50-1"}
+LINES = (BLUE, ORANGE, GREEN, PURPLE, GREY, "#E69F00", "#56B4E9")
+MARKS = "os^Dv<>Phx*p+"
+
+
+def sampler_curves(rows: list[dict[str, Any]]) -> Figure:
+    """How close each sampler is to NUTS after so many gradients, with its own step size and with the best one."""
+    by_panel = {row["metric"]: [of for of in rows if of["metric"] == row["metric"]] for row in rows if "curve" in row}
+    names = list(dict.fromkeys(row["method"] for of in by_panel.values() for row in of))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(len(SAMPLERS), 2, figsize=(8.4, 3.4 * len(SAMPLERS)), sharey="row", squeeze=False)
+        for line, (problem, title) in zip(axes, SAMPLERS.items(), strict=True):
+            for axis, setting in zip(line, ("auto", "tuned"), strict=True):
+                for row in by_panel.get(f"kl_{problem}_{setting}", []):
+                    place = names.index(row["method"])
+                    axis.plot(
+                        *np.transpose(row["curve"]),
+                        color=LINES[place % len(LINES)],
+                        marker=MARKS[place % len(MARKS)],
+                        ls=("-", "--")[place // len(LINES) % 2],
+                        ms=4,
+                        lw=1,
+                        label=method_name(row["method"]),
+                    )
+                axis.set_xscale("log")
+                axis.set_yscale("log")
+                axis.set_title(f"{title}, {'step size found by itself' if setting == 'auto' else 'best step size'}")
+                axis.set_xlabel("gradients, all chains together")
+            line[0].set_ylabel("KL(NUTS || sampler)")
+        shown: dict[str, Any] = {}
+        for axis in axes.flat:
+            handles, labels = axis.get_legend_handles_labels()
+            shown |= dict(zip(labels, handles, strict=True))
+        figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=4, fontsize=7)
+    return figure
+
+
+def target_curve(rows: list[dict[str, Any]]) -> Figure:
+    """How close students come to the truth, against the draws that their targets average."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(5.6, 3.0))
+        for metric, label, color, mark in (
+            ("kl_student", "student 2-10-10-2", BLUE, "o"),
+            ("kl_teacher", "its teacher", ORANGE, "s"),
+        ):
+            of = sorted((row for row in rows if row["metric"] == metric), key=lambda row: row["draws"])
+            axis.errorbar(
+                [row["draws"] for row in of],
+                [row["mean"] for row in of],
+                [row["se"] or 0.0 for row in of],
+                color=color,
+                marker=mark,
+                capsize=2,
+                label=label,
+            )
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xticks([row["draws"] for row in of], [str(row["draws"]) for row in of])
+        axis.set_xlabel("draws that a target averages, at equal gradients and updates")
+        axis.set_ylabel("KL(NUTS || method)")
+        axis.legend()
+    return figure
+
+
+BENCHES = {"bench-samplers": sampler_curves, "bench-targets": target_curve}
+"""The figures of benchmarks that have one."""

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json, write_text
 from darkbayes.report.chains import CAPTION, chains_line, chains_table, student_label
+from darkbayes.report.choices import CAPTION as CHOICES_CAPTION
+from darkbayes.report.choices import choices_table, first_explanation
 from darkbayes.report.tables import RIVALS, measured, method_name, number, pivot, repeated
 
 Results = dict[str, Any]
@@ -51,6 +53,7 @@ def write_report(folder: Path) -> Path:
         tables=pivot(results),
         footnote=footnote + (" Bold: the better of the student and PBP." if marked else ""),
         figures=_figures(folder, results),
+        choices=_choices(results),
         chains=_chains(folder, results),
         provenance=results["provenance"],
         config=config,
@@ -64,11 +67,24 @@ def write_figure(folder: Path, path: Path) -> None:
     """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
     from darkbayes.report.figures import FIGURES
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
+    check_figure(path)
     experiment = read_json(folder / "results.json")["experiment"]
     path.parent.mkdir(parents=True, exist_ok=True)
     FIGURES[experiment](folder).savefig(path, dpi=150)
+
+
+def write_bench_figure(results: Results, path: Path) -> None:
+    """Write the figure of a benchmark's results as an image."""
+    from darkbayes.report.figures import BENCHES
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    BENCHES[results["experiment"]](results["rows"]).savefig(path, dpi=150)
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a file name that no image can have."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"--figure {path} must end in .png, .svg or .pdf")
 
 
 def _filled(text: str, config: dict[str, Any]) -> str:
@@ -258,6 +274,14 @@ def _chains(folder: Path, results: Results) -> dict[str, Any] | None:
         return None
     line = chains_line(results)
     return {"line": line, "caption": CAPTION, "table": table, "figures": _learning(folder, results)}
+
+
+def _choices(results: Results) -> dict[str, Any] | None:
+    """What a teacher that tunes itself has chosen, in numbers and words; None for one that was told."""
+    table = choices_table(results)
+    if table is None:
+        return None
+    return {"table": table, "explanation": first_explanation(results), "caption": CHOICES_CAPTION}
 
 
 def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:

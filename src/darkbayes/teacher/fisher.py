@@ -43,6 +43,7 @@ class FisherState(NamedTuple):
     count: Array
     squares: PyTree
     momentum: PyTree
+    friction: Array
 
 
 @auto(compensates=True)
@@ -87,7 +88,9 @@ def fisher_sgld(
 
     def init(params: PyTree) -> FisherState:
         momentum = None if friction == 1.0 else zeros_in_single(params)
-        return FisherState(jnp.zeros((), jnp.int32), zeros_in_single(params), momentum)
+        return FisherState(
+            jnp.zeros((), jnp.int32), zeros_in_single(params), momentum, jnp.asarray(friction, jnp.float32)
+        )
 
     def update(
         grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
@@ -106,6 +109,6 @@ def fisher_sgld(
             momentum = jax.tree.map(lambda new, old: new + (1.0 - friction) * old, momentum, state.momentum)
         updates = jax.tree.map(lambda stride, m, g: jnp.asarray(stride * m, g.dtype), strides, momentum, grads)
         kept = None if state.momentum is None else momentum
-        return updates, FisherState(state.count + 1, squares, kept)
+        return updates, FisherState(state.count + 1, squares, kept, state.friction)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

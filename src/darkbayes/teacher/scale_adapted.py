@@ -33,10 +33,11 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class ScaleAdaptedState(NamedTuple):
-    """The number of steps taken, the momentum, and the running estimates with their memory."""
+    """The number of steps taken, the momentum with its friction, and the running estimates with their memory."""
 
     count: Array
     momentum: PyTree
+    friction: Array
     memory: PyTree
     """tau, for how many steps the estimates remember."""
     mean: PyTree
@@ -78,7 +79,9 @@ def scale_adapted_sghmc(
 
     def init(params: PyTree) -> ScaleAdaptedState:
         zeros = zeros_in_single(params)
-        return ScaleAdaptedState(jnp.zeros((), jnp.int32), zeros, zeros, zeros, zeros)
+        return ScaleAdaptedState(
+            jnp.zeros((), jnp.int32), zeros, jnp.asarray(friction, jnp.float32), zeros, zeros, zeros
+        )
 
     def update(
         grads: PyTree, state: ScaleAdaptedState, params: PyTree | None = None, *, key: Key, **extra: Any
@@ -105,6 +108,6 @@ def scale_adapted_sghmc(
 
         momentum = jax.tree.map(push, state.momentum, singles, squares, normal_like(key, grads))
         updates = jax.tree.map(move, momentum, squares, grads)
-        return updates, ScaleAdaptedState(state.count + 1, momentum, memory, mean, squares)
+        return updates, ScaleAdaptedState(state.count + 1, momentum, state.friction, memory, mean, squares)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

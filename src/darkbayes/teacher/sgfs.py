@@ -122,6 +122,8 @@ def sgfs(
     ) -> tuple[PyTree, SGFSState]:
         if per_example is None or num_data is None:
             raise InvalidInput("sgfs needs gradients of single examples: minibatch_chain(..., gradients=per_example())")
+        if not jax.tree.leaves(grads):
+            return grads, SGFSState(state.count + 1, state.information)
         number = len(jax.tree.leaves(per_example)[0])
         if number < 2:
             raise InvalidInput(

@@ -30,10 +30,11 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class SGHMCState(NamedTuple):
-    """The number of steps taken, and the momentum."""
+    """The number of steps taken, the momentum, and the friction, by which to read its temperature."""
 
     count: Array
     momentum: PyTree
+    friction: Array
 
 
 @auto()
@@ -70,7 +71,7 @@ def sghmc(
         )
 
     def init(params: PyTree) -> SGHMCState:
-        return SGHMCState(jnp.zeros((), jnp.int32), zeros_in_single(params))
+        return SGHMCState(jnp.zeros((), jnp.int32), zeros_in_single(params), jnp.asarray(friction, jnp.float32))
 
     def update(
         grads: PyTree, state: SGHMCState, params: PyTree | None = None, *, key: Key, **extra: Any
@@ -83,6 +84,6 @@ def sghmc(
 
         momentum = jax.tree.map(push, state.momentum, grads, normal_like(key, grads))
         updates = jax.tree.map(lambda m, g: (stride * m).astype(g.dtype), momentum, grads)
-        return updates, SGHMCState(state.count + 1, momentum)
+        return updates, SGHMCState(state.count + 1, momentum, state.friction)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

@@ -70,7 +70,7 @@ def sgrld(
     >>> int(state.count)
     1
     """
-    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
+    eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
     if not 0.0 <= decay < 1.0:
         raise InvalidInput(f"decay must lie in [0, 1), not {decay!r}")

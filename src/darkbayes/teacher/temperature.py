@@ -2,8 +2,12 @@
 
 With U the negative log posterior of d weights theta, draws from p(theta | data)^(1/T) have E[theta . grad U] = d T (the
 virial theorem: integrate by parts). The mean of theta . grad U / d is the *configurational* temperature: 1 for the
-Bayes posterior, above it where steps or minibatch noise are too large, and T for a sampler that was told so. Momenta v
-in the convention of this package have v . v / d -> eta T / 2, which gives the *kinetic* temperature.
+Bayes posterior, above it where steps or minibatch noise are too large, and T for a sampler that was told so.
+
+Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square tells the *kinetic* temperature without a word
+about step size or preconditioner. As steps get small it tends to T where friction and noise act exactly (`baoa`), and
+to 2 T / (2 - alpha) where a step takes alpha of the momentum away and adds noise of variance 2 alpha T; their states
+hold this `friction`.
 
 Wenzel et al. (2020) check stochastic-gradient samplers by both.
 """
@@ -16,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import minibatch
-from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.errors import InvalidInput
 from darkbayes.model import Draw, Posterior
-from darkbayes.types import Array, Chain, Data, Key, PyTree
+from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
 BATCHES = 8
 """Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw."""
@@ -90,25 +94,27 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
     return np.asarray(_of_each(posterior, draws, data, None, jax.random.key(0)).temperature, np.float64)
 
 
-def kinetic_temperature(momentum: PyTree, step_size: float) -> float:
-    """2 v . v / (d eta) of momenta v: their temperature, 1 on average at the Bayes posterior.
+def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
+    """m . m / d times 1 - friction/2, of momenta m: their temperature, 1 on average at the Bayes posterior.
 
     `momentum` may hold several chains along a first axis, which are averaged.
 
-    >>> round(kinetic_temperature(jnp.array([0.1, -0.1]), 0.02), 6)
-    1.0
+    >>> round(kinetic_temperature(jnp.array([1.0, -1.0]), friction=0.2), 6)
+    0.9
     """
-    require_positive("step_size", step_size)
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(momentum)]
     size = sum(leaf.size for leaf in leaves)
     if size == 0:
         raise InvalidInput("kinetic_temperature needs momenta, not an empty tree")
-    return 2.0 * sum(float(np.sum(leaf**2)) for leaf in leaves) / (size * step_size)
+    # Of chains, each may have found a friction of its own.
+    keep = 1.0 - np.asarray(friction, np.float64) / 2.0
+    energy = sum(float(np.sum(keep * np.moveaxis(leaf**2, 0, -1) if keep.ndim else keep * leaf**2)) for leaf in leaves)
+    return energy / size
 
 
 def chains_kinetic_temperature(states: Any) -> float | None:
-    """That of the states of chains; None unless a transformation among them holds `momentum` and its `step_size`."""
-    if hasattr(states, "momentum") and hasattr(states, "step_size"):
-        return kinetic_temperature(states.momentum, float(np.mean(states.step_size)))
-    parts = states if isinstance(states, tuple) else ()
+    """That of the states of chains; None unless a transformation among them holds `momentum`."""
+    if jax.tree.leaves(getattr(states, "momentum", None)):
+        return kinetic_temperature(states.momentum, getattr(states, "friction", 0.0))
+    parts = states.values() if isinstance(states, dict) else states if isinstance(states, tuple) else ()
     return next((found for part in parts if (found := chains_kinetic_temperature(part)) is not None), None)

@@ -86,16 +86,26 @@ class Choices:
     """Steps of each chain in all, burn-in included."""
     reason: str
     """What set the number of steps."""
+    settled: bool = True
+    """Whether burn-in had ended when it was to be stopped at the latest."""
+
+    @property
+    def inflation(self) -> float:
+        """By how much discretisation inflates the variance along the stiffest direction."""
+        return 1 / (1 - self.stiffness / 2) - 1 if self.stiffness < 2 else math.inf
 
     def explain(self) -> str:
         """The choices in words."""
-        inflated = 1 / (1 - self.stiffness / 2) - 1 if self.stiffness < 2 else math.inf
+        ended = (
+            "after which the log posterior no longer rose"
+            if self.settled
+            else "which was not enough for all to settle (standardise the inputs, or give a larger max_burn_in)"
+        )
         return (
             f"step size {self.step_size:.3g}: discretisation inflates the variance along the stiffest direction by "
-            f"{inflated:.0%}, minibatches bring {self.heating:.0%} of the noise; burn-in {self.burn_in:,} steps, after "
-            f"which the log posterior no longer rose; predictions forget where they were within "
-            f"{self.autocorrelation:,.0f} steps, so one draw in {self.thin} is kept; {self.steps:,} steps in all, "
-            f"{self.reason}"
+            f"{self.inflation:.0%}, minibatches bring {self.heating:.0%} of the noise; burn-in {self.burn_in:,} steps, "
+            f"{ended}; predictions forget where they were within {self.autocorrelation:,.0f} steps, so one draw in "
+            f"{self.thin} is kept; {self.steps:,} steps in all, {self.reason}"
         )
 
 
@@ -180,6 +190,7 @@ def tune_all(
             thin=thin,
             steps=length,
             reason=reason,
+            settled=bool(measured.settled[k]),
         )
         for k in range(len(chains))
     ]
@@ -244,6 +255,7 @@ class _Measured:
     heating: np.ndarray
     autocorrelation: np.ndarray
     rhat: np.ndarray
+    settled: np.ndarray
     burn_in: int
     seconds_per_step: float
 
@@ -258,10 +270,9 @@ def _explore(
     monitor: Array | None,
     label: str | None,
 ) -> _Measured:
-    sampler = waiting(chains[0])
-    most_stiff = 2 * inflation / (1 + inflation)
-    most_hot = MOST_COMPENSATED if sampler.compensates else heating
     all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
+    most_stiff = 2 * inflation / (1 + inflation)
+    most_hot = MOST_COMPENSATED if waiting(chains[0]).compensates else heating
     start_key, look_key = jax.random.split(key)
     states = _start(all_chains, start_key, num_chains)
     # A phase of no steps: stiffness is proportional to eta, and tells what the start allows.
@@ -302,7 +313,7 @@ def _explore(
                 break
             length *= 2
     factor = eta / used
-    return _Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, done, took / length)
+    return _Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, ended, done, took / length)
 
 
 def _rise(log_density: np.ndarray) -> np.ndarray:
@@ -368,7 +379,8 @@ def _phase(
 
         def moment(states: Chains, key: Key) -> tuple[Chains, tuple[Array, Array, Array, Array]]:
             states, (log_density, outputs) = jax.lax.scan(look, states, length=SLOTS)
-            stiff, hot = jax.vmap(lambda state: _measure(chain, state, key))(states.states)
+            keys = jax.random.split(key, len(jax.tree.leaves(states.states)[0]))
+            stiff, hot = jax.vmap(lambda state, key: _measure(chain, state, key))(states.states, keys)
             return states, (stiff, hot, log_density, outputs)
 
         states, (stiff, hot, log_density, outputs) = jax.lax.scan(moment, states, jax.random.split(key, MOMENTS))
@@ -418,9 +430,8 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
     )
     if chain.batch_size is None:
         return stiff, jnp.zeros(())
-    estimates = jax.lax.map(estimate, batch_keys)
     by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
-    by_batch = jax.lax.map(lambda of: move(noise_keys[0], of), estimates)
+    by_batch = jax.lax.map(lambda key: move(noise_keys[0], estimate(key)), batch_keys)
 
     def share(noisy: Array, batched: Array) -> Array:
         # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).

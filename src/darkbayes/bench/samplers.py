@@ -1,0 +1,277 @@
+"""Which sampler to use: how far each is from the truth after so many gradients, and what its step size costs.
+
+    darkbayes bench samplers --out results/samplers.json --figure docs/samplers.png
+
+Every sampler runs on two posteriors, with a step size that it finds itself (``"auto"``) and with the best of three
+multiples of that, chosen on a draw of the data (or a split) that is not reported on. The truth is NUTS. A curve point
+at t gradients in all chains together averages the predictions of the second half of them, so that nothing has to be
+said about burn-in; tuning is counted.
+
+The exact laws of `bench.laws` add how much each inflates the variance of a Gaussian, by stiffness.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.bench import laws
+from darkbayes.bench.common import say, with_bar
+from darkbayes.data import as_data, load, standard_splits, toy2d
+from darkbayes.model import GaussianPrior, GaussianSampledNoise, Posterior, Softmax, mlp
+from darkbayes.predict import Predictive, metrics, predict_average, predict_draws
+from darkbayes.runs import row
+from darkbayes.teacher import (
+    AutoStep,
+    Average,
+    Gradients,
+    MinibatchChain,
+    Stack,
+    average_add,
+    average_init,
+    baoa,
+    fisher_metric,
+    fisher_sgld,
+    minibatch_chain,
+    nuts_chain,
+    per_example,
+    psgld,
+    sample,
+    scale_adapted_sghmc,
+    sgfs,
+    sghmc,
+    sgld,
+    sgnht,
+    sgrld,
+    stack,
+    start_chains,
+    step_chains,
+    svrg,
+    tune_all,
+    with_choices,
+    with_curvature,
+)
+from darkbayes.types import Array, Data, Key
+
+MULTIPLES = (0.5, 1.0, 2.0)
+"""Of the step size that `tune` finds, from which the best is chosen."""
+HALVINGS = 6
+"""Points of a curve before its last, each after half as many steps."""
+LOOK = 40
+"""Steps between two looks at the predictions."""
+STIFFNESSES = (0.1, 0.5, 1.0)
+"""eta/2 times the curvature: a step of SGLD multiplies the distance from the mode by one minus it."""
+FRICTION = 0.1
+"""Of all samplers with momentum."""
+BARS = {"auto": 0.004, "tuned": 0.002}
+"""On toy2d."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A posterior for each draw of the data, with what NUTS predicts at some inputs."""
+
+    name: str
+    posterior: Posterior
+    data: list[Data]
+    """The first is for choosing step sizes."""
+    points: list[Array]
+    truth: list[Predictive]
+    batch_size: int | None
+    chains: int
+    steps: int
+
+    @property
+    def share(self) -> float | None:
+        return None if self.batch_size is None else self.batch_size / self.posterior.num_data
+
+
+class Contender(NamedTuple):
+    """A sampler that waits for its step size."""
+
+    sampler: AutoStep
+    gradients: Gradients | None = None
+    cost: float = 1.0
+    """Minibatch gradients a step."""
+
+
+def contenders(problem: Problem) -> dict[str, Contender]:
+    """All the samplers, with settings that are the same on every problem."""
+    examples, share = problem.posterior.num_data, problem.share
+    found = {
+        "sgld": Contender(sgld("auto")),
+        "psgld": Contender(psgld("auto", num_data=examples)),
+        "psgld with gamma": Contender(psgld("auto", num_data=examples, gamma=True), with_curvature(), 2.0),
+        "sghmc": Contender(sghmc("auto", friction=FRICTION)),
+        "scale-adapted sghmc": Contender(
+            scale_adapted_sghmc(
+                "auto", friction=FRICTION, adapt_steps=problem.steps // 10, noisy_gradients=share is not None
+            )
+        ),
+        "sgnht": Contender(sgnht("auto", friction=FRICTION)),
+        "baoa": Contender(baoa("auto", friction=FRICTION)),
+        "sgfs": Contender(sgfs("auto", prior_precision=1.0), per_example()),
+        "sgfs full": Contender(sgfs("auto", prior_precision=1.0, full=True), per_example()),
+        "sgrld": Contender(sgrld("auto", prior_precision=1.0), fisher_metric(), 2.0),
+        "fisher_sgld": Contender(fisher_sgld("auto", prior_precision=1.0, batch_share=share)),
+        "fisher_sgld with momentum": Contender(
+            fisher_sgld("auto", prior_precision=1.0, batch_share=share, friction=FRICTION)
+        ),
+    }
+    if share is not None:
+        refresh = 50
+        # Two gradients a step, and all the data at each refresh.
+        found["sgld with svrg"] = Contender(sgld("auto"), svrg(refresh), 2.0 + 1.0 / (share * refresh))
+        del found["sgfs full"]  # A matrix of 700 x 700, factorised twice a step.
+    return found
+
+
+def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list[dict[str, Any]]:
+    """Run all samplers on both problems; `scale` multiplies the number of steps, and of NUTS draws."""
+    found = []
+    for build in (toy_problem, boston_problem):
+        problem = build(jax.random.key(seed), trials, scale, quiet)
+        for name, contender in contenders(problem).items():
+            say(f"{problem.name}: {name}", quiet=quiet)
+            found += _rows_of(problem, name, contender, jax.random.key(seed + 1))
+    return found + _gains(found) + _bias_rows()
+
+
+def toy_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
+    """The paper's 2-10-2 network on 20 points, with all the data a step: a third of a million steps in 16 chains."""
+    line = jnp.linspace(-10.0, 10.0, 25)
+    grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    data = [toy2d(jax.random.fold_in(key, trial)) for trial in range(1 + trials)]
+    truth = [_truth(posterior, of, grid, key, 4, round(4000 * scale), 10, quiet) for of in data]
+    return Problem("toy2d", posterior, data, [grid] * len(data), truth, None, 16, round(20_480 * scale))
+
+
+def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
+    """Standard splits of Boston housing, 50 hidden units, batches of 64; compared at the test rows."""
+    table = load("boston")
+    data, points = [], []
+    for train, test in standard_splits(len(table.y), 1 + trials):
+        x = (table.x - table.x[train].mean(axis=0)) / table.x[train].std(axis=0)
+        y = ((table.y - table.y[train].mean()) / table.y[train].std())[:, None]
+        data.append(as_data(x[train], y[train]))
+        points.append(jnp.asarray(x[test], jnp.float32))
+    posterior = Posterior(
+        mlp([50], 1), GaussianSampledNoise(shape=1.0, rate=0.1), GaussianPrior(1.0), num_data=len(data[0].x)
+    )
+    truth = [
+        _truth(posterior, of, at, key, 4, round(200 * scale), 8, quiet) for of, at in zip(data, points, strict=True)
+    ]
+    return Problem("boston", posterior, data, points, truth, 64, 4, round(8_960 * scale))
+
+
+def _truth(
+    posterior: Posterior, data: Data, points: Array, key: Key, chains: int, draws: int, depth: int, quiet: bool
+) -> Predictive:
+    say("truth by NUTS", quiet=quiet)
+    chain = nuts_chain(posterior, *data, burn_in=max(100, min(draws, 1000)), max_tree_depth=depth)
+    return predict_draws(posterior, sample(chain, key, num_chains=chains, num_draws=max(50, draws)), points)
+
+
+def _rows_of(problem: Problem, name: str, contender: Contender, key: Key) -> list[dict[str, Any]]:
+    """The curves of a sampler, with its own step size and with the best multiple of it."""
+    tune_key, run_key = jax.random.split(key)
+    chains = [
+        minibatch_chain(
+            problem.posterior, contender.sampler, *of, batch_size=problem.batch_size, gradients=contender.gradients
+        )
+        for of in problem.data
+    ]
+    tuned, choices = tune_all(chains, tune_key, num_chains=problem.chains, max_burn_in=problem.steps // 5)
+    number, tries = len(chains), len(MULTIPLES)
+    runs = [
+        with_choices(chain, dataclasses.replace(of, step_size=of.step_size * multiple))
+        for multiple in MULTIPLES
+        for chain, of in zip(tuned, choices, strict=True)
+    ]
+    steps = [problem.steps >> halving for halving in range(HALVINGS, -1, -1)]
+    curve = _curve(stack("bench samplers", runs), run_key, jnp.stack(problem.points * tries), problem.chains, steps)
+    divergence = np.array(
+        [[metrics.kl(problem.truth[k % number], predictive) for k, predictive in enumerate(of)] for of in curve]
+    ).reshape(len(steps), tries, number)
+    divergence = np.where(np.isfinite(divergence), divergence, np.inf)
+    best = int(np.argmin(divergence[-1, :, 0]))
+    found = []
+    for setting, place in (("auto", MULTIPLES.index(1.0)), ("tuned", best)):
+        tuning = choices[0].burn_in if setting == "auto" else 0
+        evaluations = [round((step + tuning) * problem.chains * contender.cost) for step in steps]
+        reported = divergence[:, place, 1:]
+        of = row(name, f"kl_{problem.name}_{setting}", list(reported[-1]))
+        of["step_size"] = float(np.mean([one.step_size for one in choices[1:]])) * MULTIPLES[place]
+        of["multiple_of_auto"] = MULTIPLES[place]
+        of["curve"] = [[at, float(kl.mean())] for at, kl in zip(evaluations, reported, strict=True)]
+        found.append(with_bar(of, "at most", BARS[setting]) if problem.name == "toy2d" else of)
+    return found
+
+
+def _gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many times fewer gradients than SGLD each sampler takes to come as close as SGLD does in the end."""
+    curves = {(of["method"], of["metric"]): of["curve"] for of in rows}
+    found = []
+    for (name, metric), curve in curves.items():
+        most, target = curves["sgld", metric][-1]
+        reached = [at for at, divergence in curve if divergence <= target]
+        if reached and metric.endswith("_tuned"):
+            found.append(row(name, metric.replace("kl_", "gain_").removesuffix("_tuned"), [most / reached[0]]))
+    return found
+
+
+def _curve(
+    runs: Stack[MinibatchChain], key: Key, points: Array, num_chains: int, steps: Sequence[int]
+) -> list[list[Predictive]]:
+    """What each run predicts at its points after each of `steps`, averaged over the second half of them."""
+    averages = _run(runs, key, points, num_chains, tuple(steps))
+    return [[predict_average(_at(k, of)) for k in range(runs.number)] for of in averages]
+
+
+def _at(place: int, stacked: Average) -> Average:
+    return jax.tree.map(lambda leaf: leaf[place], stacked)
+
+
+@eqx.filter_jit
+def _run(
+    runs: Stack[MinibatchChain], key: Key, points: Array, num_chains: int, steps: tuple[int, ...]
+) -> list[Average]:
+    def of_run(chain: MinibatchChain, key: Key, x: Array) -> list[Average]:
+        def predictions(chains: Any) -> Any:
+            return jax.vmap(lambda draw: chain.posterior.distribution(draw, x))(chains.draws)
+
+        def look(carry: tuple[Any, Average], _: Any) -> tuple[tuple[Any, Average], None]:
+            chains = jax.lax.fori_loop(0, LOOK, lambda _, now: step_chains(chain, now), carry[0])
+            return (chains, average_add(carry[1], predictions(chains))), None
+
+        chains = start_chains(chain, key, num_chains)
+        nothing, done, found = average_init(predictions(chains)), 0, []
+        # Steps double from point to point: what lies between two is the second half of all up to the later one.
+        for until in (steps[0] // 2, *steps):
+            looks = (until - done) // LOOK
+            (chains, average), _ = jax.lax.scan(look, (chains, nothing), length=looks)
+            done += looks * LOOK
+            found.append(average)
+        return found[1:]
+
+    return runs.each(of_run, jax.random.split(key, runs.number), points)
+
+
+def _bias_rows() -> list[dict[str, Any]]:
+    """By how much each sampler inflates the variance along a direction of a given stiffness, exactly."""
+    kinds: dict[str, Callable[[float, np.ndarray], laws.Law]] = {
+        "sgld": laws.sgld,
+        "sghmc": lambda eta, hessian: laws.sghmc(eta, hessian, friction=FRICTION),
+        "baoa": lambda eta, hessian: laws.baoa(eta, hessian, friction=FRICTION),
+    }
+    found = []
+    for name, law in kinds.items():
+        for stiffness in STIFFNESSES:
+            variance = laws.stationary(law(2 * stiffness, np.eye(1)))[0, 0]
+            found.append(row(name, f"inflation_{stiffness}", [100 * (variance - 1)]))
+    return found
