@@ -276,6 +276,16 @@ def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation(
     np.testing.assert_array_equal(validation.y, images.train_y[50:])
 
 
+def test_a_comparator_alone_scores_as_it_does_among_the_others(finished, tmp_path):
+    case, _, results = finished
+    if case != "mnist":
+        return
+    alone = reproduce("mnist", tmp_path / "alone", "--only", "ensemble")
+    assert {row["method"] for row in alone["rows"]} == {"ensemble"}
+    whole = rows_of(results, "error")["ensemble"]
+    assert rows_of(alone, "error")["ensemble"]["values"] == whole["values"]
+
+
 # Refusals
 
 
@@ -286,6 +296,11 @@ def test_digits_are_scaled_and_the_last_of_the_training_file_are_for_validation(
         (["toy2d", "--on", "validation"], "--on validation does not apply to toy2d: leave it out"),
         (["toy1d", "--splits", "standard"], "--splits standard does not apply to toy1d: leave it out"),
         (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, auto, quick"),
+        (
+            ["mnist", "--preset", "literal", "--only", "bbb"],
+            "--only bbb does not apply to a preset without comparators",
+        ),
+        (["boston", "--only", "bbb"], "--only bbb does not apply to boston: leave it out"),
         (["boston", "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
     ],
 )

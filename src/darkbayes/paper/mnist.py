@@ -27,6 +27,7 @@ import optax
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble, raise_if_diverged
 from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
+from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
 from darkbayes.paper.fitting import at, falling_adam
@@ -110,6 +111,10 @@ class Preset:
     comparators: Comparators | None = None
     only: Literal["dropout", "bbb", "ensemble"] | None = None
     """One kind of comparator to fit, and nothing else."""
+
+    def __post_init__(self) -> None:
+        if self.only is not None and self.comparators is None:
+            raise InvalidInput(f"--only {self.only} does not apply to a preset without comparators: use --preset best")
 
 
 BEST = Preset(

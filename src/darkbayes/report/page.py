@@ -123,6 +123,8 @@ def _toy_summary(results: Results) -> str:
 
 def _mnist_summary(results: Results) -> str:
     error, score, kept = (_rows(results, metric) for metric in ("error", "log_likelihood", "gain_kept"))
+    if "student" not in error:
+        return "A comparator on its own, without teacher and student."
     networks, ratio = _rows(results, "networks")["sgld"]["mean"], _rows(results, "predict_ratio")["sgld"]["mean"]
     student, teacher = (
         f"{number(error[name]['mean'])}% of the images with a log likelihood of {number(score[name]['mean'])}"

@@ -1,0 +1,117 @@
+"""The benchmarks that compare samplers and targets: their arithmetic, one tiny run of each, and their figures."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import darkbayes as db
+from darkbayes.bench import samplers, targets
+from darkbayes.cli import main
+from darkbayes.report import pivot, write_bench_figure
+
+POSTERIOR = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+GRID = jnp.linspace(-3.0, 3.0, 8).reshape(4, 2)
+
+
+@pytest.fixture(scope="module")
+def problem() -> samplers.Problem:
+    """Two draws of the data, with random weights for a truth: nothing is to be close to it."""
+    data = [db.toy2d(jax.random.key(trial)) for trial in range(2)]
+    draws = jax.vmap(lambda key: POSTERIOR.init(key, data[0].x))(jax.random.split(jax.random.key(9), 5))
+    truth = [db.predict_draws(POSTERIOR, draws, GRID)] * 2
+    return samplers.Problem("toy2d", POSTERIOR, data, [GRID] * 2, truth, None, chains=2, steps=5120)
+
+
+@pytest.fixture(scope="module")
+def compared(problem: samplers.Problem) -> list[dict[str, Any]]:
+    return samplers._rows_of(problem, "sgld", samplers.contenders(problem)["sgld"], jax.random.key(0))
+
+
+def test_a_sampler_has_a_curve_with_its_own_step_size_and_with_the_best(compared: list[dict[str, Any]]) -> None:
+    auto, tuned = compared
+    assert (auto["metric"], tuned["metric"]) == ("kl_toy2d_auto", "kl_toy2d_tuned")
+    assert auto["multiple_of_auto"] == 1.0
+    assert tuned["multiple_of_auto"] in samplers.MULTIPLES
+    assert np.isfinite([divergence for _, divergence in auto["curve"]]).all()
+    assert auto["mean"] == pytest.approx(auto["curve"][-1][1])
+
+
+def test_gradients_are_counted_over_all_chains_tuning_included(compared: list[dict[str, Any]]) -> None:
+    auto, tuned = compared
+    counts = [at for at, _ in tuned["curve"]]
+    assert counts[-1] == 2 * 5120
+    np.testing.assert_allclose(np.diff(np.log2(counts)), 1.0)
+    tuning = {at - without for (at, _), without in zip(auto["curve"], counts, strict=True)}
+    assert len(tuning) == 1
+    assert tuning.pop() >= 2 * 1024
+
+
+def test_the_gain_is_how_much_sooner_a_sampler_is_as_close_as_sgld_in_the_end() -> None:
+    def of(method: str, *divergences: float) -> dict[str, Any]:
+        curve = [[10 * 2**k, divergence] for k, divergence in enumerate(divergences)]
+        return {"method": method, "metric": "kl_boston_tuned", "curve": curve}
+
+    found = samplers._gains([of("sgld", 3.0, 2.0, 1.0), of("sghmc", 1.0, 0.5, 0.2), of("baoa", 9.0, 9.0, 9.0)])
+    assert {(row["method"], row["metric"]): row["mean"] for row in found} == {
+        ("sgld", "gain_boston"): 1.0,
+        ("sghmc", "gain_boston"): 4.0,
+    }
+
+
+def test_inflation_is_in_per_cent_and_baoa_has_none() -> None:
+    found = {(row["method"], row["metric"]): row["mean"] for row in samplers._bias_rows()}
+    assert found["sgld", "inflation_1.0"] == pytest.approx(100.0)  # 1 / (1 - 1/2)
+    assert found["baoa", "inflation_1.0"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_every_sampler_has_a_name_for_people(problem: samplers.Problem) -> None:
+    rows = [{"method": name, "metric": "kl_toy2d_auto", "mean": 0.1} for name in samplers.contenders(problem)]
+    labels = pivot({"rows": rows})[0].labels
+    assert all(label != name for name, label in labels.items())
+
+
+def test_targets_are_averaged_at_equal_gradients() -> None:
+    for settings in targets.KINDS.values():
+        assert settings.num_chains * settings.update_every == targets.MOST_CHAINS
+    drawn = {n: s.num_chains * (1 + bool(s.reservoir) * s.reservoir_picks) for n, s in targets.KINDS.items()}
+    assert drawn == {number: number for number in targets.KINDS}
+
+
+def test_a_tiny_student_learns_from_averaged_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "BURN_IN", 64)
+    data = [db.toy2d(jax.random.key(0))]
+    taught, student = targets._distilled(POSTERIOR, data, GRID, targets.KINDS[64], 64, jax.random.key(1))
+    for predictive in (*taught, *student):
+        np.testing.assert_allclose(np.sum(predictive.probs, axis=-1), 1.0, rtol=1e-4)
+
+
+def test_the_figures_are_drawn_from_the_rows_alone(compared: list[dict[str, Any]], tmp_path: Path) -> None:
+    write_bench_figure({"experiment": "bench-samplers", "rows": compared}, tmp_path / "samplers.png")
+    rows = [
+        {"method": f"{draws} draws", "metric": metric, "mean": 0.1 / draws, "se": 0.001, "draws": draws}
+        for metric in ("kl_student", "kl_teacher")
+        for draws in (1, 4, 16)
+    ]
+    write_bench_figure({"experiment": "bench-targets", "rows": rows}, tmp_path / "targets.svg")
+    assert (tmp_path / "samplers.png").stat().st_size > 10_000
+    assert (tmp_path / "targets.svg").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["engine", "--figure", "a.png"], "--figure a.png does not apply to engine: leave it out"),
+        (["targets", "--figure", "a.gif"], "--figure a.gif must end in .png, .svg or .pdf"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused_at_once(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["bench", *arguments])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
