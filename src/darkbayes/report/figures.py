@@ -102,7 +102,9 @@ def reliability(folder: Path, bins: int = 15) -> Figure:
     """
     arrays = _arrays(folder)
     others, students = _methods(arrays, "probs.", ("sgd", "sgld"))
-    methods = others + students[:1]
+    # A comparator that was run alone is all there is.
+    alone = ("dropout", "bbb gaussian", "bbb mixture", "ensemble")
+    methods = others + students[:1] or _methods(arrays, "probs.", alone)[0]
     edges = np.linspace(0.0, 1.0, bins + 1)
     middles = (edges[:-1] + edges[1:]) / 2
     with plt.rc_context(STYLE):
