@@ -14,13 +14,12 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -n 2 tests src
 
-## format, lint, types, layers, doctests
+## format, lint, types, layers
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q -n 2 src
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -42,5 +42,7 @@ def reproduce(
         "trials": trials,
         "seed": seed,
     }
+    if config["step_size"] == "auto":
+        config |= dict.fromkeys(("steps", "burn_in", "thin"), "auto")  # Found along with it.
     run = Run(out, config, resume=resume, quiet=quiet)
     return run.finish(experiment, preset, module.reproduce(run, settings, trials, seed), seed)
