@@ -214,11 +214,11 @@ def _rows_of(problem: Problem, name: str, contender: Contender, key: Key) -> lis
 
 
 def _gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many times fewer gradients than SGLD each sampler takes to come as close as SGLD does in the end."""
+    """How many times fewer gradients than SGLD each sampler takes to come as close as SGLD ever does."""
     curves = {(of["method"], of["metric"]): of["curve"] for of in rows}
     found = []
     for (name, metric), curve in curves.items():
-        most, target = curves["sgld", metric][-1]
+        most, target = min(curves["sgld", metric], key=lambda point: point[1])
         reached = [at for at, divergence in curve if divergence <= target]
         if reached and metric.endswith("_tuned"):
             found.append(row(name, metric.replace("kl_", "gain_").removesuffix("_tuned"), [most / reached[0]]))
@@ -273,5 +273,5 @@ def _bias_rows() -> list[dict[str, Any]]:
     for name, law in kinds.items():
         for stiffness in STIFFNESSES:
             variance = laws.stationary(law(2 * stiffness, np.eye(1)))[0, 0]
-            found.append(row(name, f"inflation_{stiffness}", [100 * (variance - 1)]))
+            found.append(row(name, f"inflation_{stiffness}", [round(100 * (variance - 1), 6) + 0.0]))  # No -0
     return found

@@ -280,7 +280,9 @@ def sampler_curves(rows: list[dict[str, Any]]) -> Figure:
     by_panel = {row["metric"]: [of for of in rows if of["metric"] == row["metric"]] for row in rows if "curve" in row}
     names = list(dict.fromkeys(row["method"] for of in by_panel.values() for row in of))
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(len(SAMPLERS), 2, figsize=(8.4, 3.4 * len(SAMPLERS)), sharey="row", squeeze=False)
+        figure, axes = plt.subplots(
+            len(SAMPLERS), 2, figsize=(8.4, 3.4 * len(SAMPLERS)), sharex="row", sharey="row", squeeze=False
+        )
         for line, (problem, title) in zip(axes, SAMPLERS.items(), strict=True):
             for axis, setting in zip(line, ("auto", "tuned"), strict=True):
                 for row in by_panel.get(f"kl_{problem}_{setting}", []):

@@ -83,7 +83,7 @@ _COSTS = "What it takes to store and to predict"
 GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio"), _COSTS) | {
     "ms_per_step": "What a step of training takes",
     "kl_from_teacher": "Students of growing width",
-    **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD does in the end"),
+    **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD ever does"),
     **dict.fromkeys(("inflation_0.1", "inflation_0.5", "inflation_1.0"), "What discretisation does to a Gaussian"),
 }
 """The metrics that have a table of their own, with its title; all others share the first table."""

@@ -15,7 +15,9 @@ posterior (g has the sign of the log posterior)
 It is s times as small as the rest and needs h, so it is left out unless asked for, as in the paper. Once G is frozen,
 Gamma is zero and the update is linear: on a Gaussian its law is exact.
 
-The paper's V starts at zero, which makes the first steps ten times too long; here the first steps weigh alike.
+The paper's V starts at zero, which makes the first steps ten times too long; here the first steps weigh alike. Until
+there are 1/s of them V can still be the square of a single, small gradient, and Gamma, which grows as G^2, without
+bounds: it sets in after that.
 """
 
 from typing import Any, NamedTuple
@@ -99,9 +101,11 @@ def psgld(
             if curvature is None:
                 raise InvalidInput("psgld(gamma=True) needs the curvature at each step: use gradients=with_curvature()")
 
+            weight = jnp.where(state.count * (1.0 - decay) >= 1.0, share, jnp.zeros_like(share))
+
             def correct(drift: Array, scale: Array, mean: Array, square: Array, bend: Array) -> Array:
                 root = jnp.maximum(jnp.sqrt(square), jnp.finfo(square.dtype).tiny)
-                return drift + heat * share * scale**2 * (mean / root) * bend.astype(square.dtype) / num_data
+                return drift + heat * weight * scale**2 * (mean / root) * bend.astype(square.dtype) / num_data
 
             drifts = jax.tree.map(correct, drifts, scales, means, squares, curvature)
 
