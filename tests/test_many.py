@@ -150,7 +150,7 @@ def test_a_length_that_ends_before_the_first_draw_is_refused(runs: Any) -> None:
 
 
 def test_nothing_cannot_be_run() -> None:
-    with pytest.raises(db.InvalidInput, match="side_by_side needs at least one distillation, not an empty list"):
+    with pytest.raises(db.InvalidInput, match="side_by_side needs at least one run, not an empty list"):
         db.side_by_side([])
 
 

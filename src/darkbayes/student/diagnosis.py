@@ -109,7 +109,7 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     values, stride = trace_read(state.trace)
     judged = agreement(values, stride * chain.thin)
     draws = _some_draws(state.teacher.draws, state.reservoir)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.
     gradients = gradient_noise(chain, flat, jax.random.key(0))
     temperature = error = noise = None
