@@ -12,7 +12,7 @@ demo: $(READY)
 
 ## set everything up and run the tests, doctests included
 test: $(READY)
-	$(BIN)/pytest -n 2 tests src
+	$(BIN)/pytest -n 2 --dist loadfile tests src
 
 ## format, lint, types, layers
 check: $(READY)

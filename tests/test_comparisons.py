@@ -83,14 +83,6 @@ def test_targets_are_averaged_at_equal_gradients() -> None:
     assert drawn == {number: number for number in targets.KINDS}
 
 
-def test_a_tiny_student_learns_from_averaged_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "BURN_IN", 64)
-    data = [db.toy2d(jax.random.key(0))]
-    taught, student = targets._distilled(POSTERIOR, data, GRID, targets.KINDS[64], 64, jax.random.key(1))
-    for predictive in (*taught, *student):
-        np.testing.assert_allclose(np.sum(predictive.probs, axis=-1), 1.0, rtol=1e-4)
-
-
 def test_the_figures_are_drawn_from_the_rows_alone(compared: list[dict[str, Any]], tmp_path: Path) -> None:
     write_bench_figure({"experiment": "bench-samplers", "rows": compared}, tmp_path / "samplers.png")
     rows = [
