@@ -101,7 +101,8 @@ def psgld(
             if curvature is None:
                 raise InvalidInput("psgld(gamma=True) needs the curvature at each step: use gradients=with_curvature()")
 
-            weight = jnp.where(state.count * (1.0 - decay) >= 1.0, share, jnp.zeros_like(share))
+            filled = state.count.astype(jnp.float32) * (1.0 - decay) >= 1.0
+            weight = jnp.where(filled, share, jnp.zeros_like(share))
 
             def correct(drift: Array, scale: Array, mean: Array, square: Array, bend: Array) -> Array:
                 root = jnp.maximum(jnp.sqrt(square), jnp.finfo(square.dtype).tiny)
