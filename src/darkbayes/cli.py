@@ -104,12 +104,10 @@ class Bench:
 
     def run(self) -> None:
         """Run it."""
-        from darkbayes import bench, files
+        from darkbayes import bench, files, report
 
         _require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
         if self.figure is not None:
-            from darkbayes import report
-
             if self.what not in FIGURED:
                 raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
             report.check_figure(self.figure)
@@ -120,8 +118,6 @@ class Bench:
         if self.out is not None:
             files.write_json(self.out, results)
         if self.figure is not None:
-            from darkbayes import report
-
             report.write_bench_figure(results, self.figure)
         _show(results, self.json)
 

@@ -135,7 +135,7 @@ class Run:
         if not path.exists():
             _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
             write_json(path, [dataclasses.asdict(of) | {"explanation": of.explain()} for of in choices])
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path)
         names = {field.name for field in dataclasses.fields(Choices)}
         choices = [Choices(**{name: value for name, value in of.items() if name in names}) for of in stored]
         return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
@@ -156,7 +156,7 @@ class Run:
     def _left(self, kind: str) -> dict[str, Any]:
         """What every part of this run left in files called `kind`, by the part's name."""
         paths = sorted(self.path.rglob(f"{kind}.json"))
-        found = {path.parent.relative_to(self.path).as_posix(): json.loads(path.read_text("utf-8")) for path in paths}
+        found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
         return {kind: found} if found else {}
 
 

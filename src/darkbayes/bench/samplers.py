@@ -31,6 +31,7 @@ from darkbayes.teacher import (
     Gradients,
     MinibatchChain,
     Stack,
+    at,
     average_add,
     average_init,
     baoa,
@@ -208,7 +209,7 @@ def _rows_of(problem: Problem, name: str, contender: Contender, key: Key) -> lis
         of = row(name, f"kl_{problem.name}_{setting}", list(reported[-1]))
         of["step_size"] = float(np.mean([one.step_size for one in choices[1:]])) * MULTIPLES[place]
         of["multiple_of_auto"] = MULTIPLES[place]
-        of["curve"] = [[at, float(kl.mean())] for at, kl in zip(evaluations, reported, strict=True)]
+        of["curve"] = [[number, float(kl.mean())] for number, kl in zip(evaluations, reported, strict=True)]
         found.append(with_bar(of, "at most", BARS[setting]) if problem.name == "toy2d" else of)
     return found
 
@@ -219,7 +220,7 @@ def _gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for (name, metric), curve in curves.items():
         most, target = min(curves["sgld", metric], key=lambda point: point[1])
-        reached = [at for at, divergence in curve if divergence <= target]
+        reached = [number for number, divergence in curve if divergence <= target]
         if reached and metric.endswith("_tuned"):
             found.append(row(name, metric.replace("kl_", "gain_").removesuffix("_tuned"), [most / reached[0]]))
     return found
@@ -230,11 +231,7 @@ def _curve(
 ) -> list[list[Predictive]]:
     """What each run predicts at its points after each of `steps`, averaged over the second half of them."""
     averages = _run(runs, key, points, num_chains, tuple(steps))
-    return [[predict_average(_at(k, of)) for k in range(runs.number)] for of in averages]
-
-
-def _at(place: int, stacked: Average) -> Average:
-    return jax.tree.map(lambda leaf: leaf[place], stacked)
+    return [[predict_average(at(k, of)) for k in range(runs.number)] for of in averages]
 
 
 @eqx.filter_jit

@@ -27,8 +27,8 @@ from darkbayes.student import (
     side_by_side,
     uniform_box,
 )
-from darkbayes.teacher import minibatch_chain, nuts_chain, sample, sgld
-from darkbayes.types import Array, Data, Key, PyTree
+from darkbayes.teacher import at, minibatch_chain, nuts_chain, sample, sgld
+from darkbayes.types import Array, Data, Key
 
 UPDATES = 48_000
 MOST_CHAINS = 16
@@ -87,9 +87,6 @@ def _distilled(
     for snapshot in parts.run(state, (BURN_IN + updates) * slower):
         state = snapshot.state
     weights = parts.best(state)
-
-    def at(place: int, stacked: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[place], stacked)
 
     places = range(len(data))
     return (

@@ -30,7 +30,7 @@ from darkbayes.data import as_data, load
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
-from darkbayes.paper.fitting import at, falling_adam
+from darkbayes.paper.fitting import falling_adam
 from darkbayes.predict import (
     ClassPredictive,
     Predictive,
@@ -51,7 +51,7 @@ from darkbayes.student import (
     jitter,
     side_by_side,
 )
-from darkbayes.teacher import minibatch_chain, sgld
+from darkbayes.teacher import at, minibatch_chain, sgld
 from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0

@@ -17,7 +17,7 @@ import optax
 from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
 from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
-from darkbayes.paper.fitting import at, falling_adam
+from darkbayes.paper.fitting import falling_adam
 from darkbayes.predict import Predictive, metrics, predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import (
@@ -31,7 +31,17 @@ from darkbayes.student import (
     mix,
     side_by_side,
 )
-from darkbayes.teacher import AutoStep, default_sampler, fisher_sgld, minibatch_chain, nuts_chain, sample, sgld, stepped
+from darkbayes.teacher import (
+    AutoStep,
+    at,
+    default_sampler,
+    fisher_sgld,
+    minibatch_chain,
+    nuts_chain,
+    sample,
+    sgld,
+    stepped,
+)
 from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50

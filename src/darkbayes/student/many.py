@@ -1,7 +1,6 @@
 """Many distillations at once: the splits of a data set, or the trials of an experiment, in one compiled loop."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, run_rounds, winners
-from darkbayes.teacher import Stack, stack
+from darkbayes.teacher import Stack, at, stack
 from darkbayes.types import Array, Key, PyTree
 
 
@@ -46,15 +45,9 @@ class SideBySide(Stack[Distillation]):
 
     def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
         """Judge every run, as `Distillation.diagnose` does; the curve is that of their mean."""
-        chain = eqx.combine(self.apart, self.shared).chain
-        apart = eqx.filter(self.apart.chain, eqx.is_array)
-
-        def one(place: int) -> tuple[Any, Any]:
-            own = jax.tree.map(lambda leaf: leaf[place], apart)
-            return eqx.combine(own, chain), jax.tree.map(lambda leaf: leaf[place], state)
-
+        runs = [(self.member(place).chain, at(place, state)) for place in range(self.number)]
         divergences = np.nanmin(self.divergences(state), axis=-1)
-        return diagnose([one(place) for place in range(self.number)], divergences.tolist(), curve)
+        return diagnose(runs, divergences.tolist(), curve)
 
     def check_steps(self, steps: int) -> int:
         """Refuse a length that ends before the first draw is kept."""

@@ -28,7 +28,7 @@ from darkbayes.teacher.sghmc import sghmc
 from darkbayes.teacher.sgld import sgld
 from darkbayes.teacher.sgnht import sgnht
 from darkbayes.teacher.sgrld import sgrld
-from darkbayes.teacher.stacking import Stack, stack
+from darkbayes.teacher.stacking import Stack, at, stack
 from darkbayes.teacher.temperature import (
     chains_kinetic_temperature,
     configurational_temperature,
@@ -56,6 +56,7 @@ __all__ = [
     "Trace",
     "Verdict",
     "agreement",
+    "at",
     "autocorrelation_time",
     "average_add",
     "average_init",

@@ -44,6 +44,7 @@ from jax.flatten_util import ravel_pytree
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.running import share_of_new
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
@@ -131,9 +132,7 @@ def sgfs(
             )
         step, warm = eta(state.count), warmth(state.count)
         excess = 0.0 if all_data else num_data / number
-        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
-        if adapt_steps is not None:
-            share = jnp.where(state.count < adapt_steps, share, 0.0)
+        share = share_of_new(state.count, decay, adapt_steps)
 
         grads_, per_example, noise = _single(grads), _single(per_example), _single(normal_like(key, grads))
         if full:

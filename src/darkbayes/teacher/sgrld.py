@@ -31,6 +31,7 @@ import optax
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.running import share_of_new
 from darkbayes.teacher.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
@@ -95,9 +96,7 @@ def sgrld(
         if metric is None or metric_gradient is None:
             raise InvalidInput("sgrld needs a metric and its gradient: minibatch_chain(..., gradients=fisher_metric())")
         step, warm = eta(state.count), warmth(state.count)
-        share = jnp.maximum(1.0 / (state.count + 1).astype(jnp.float32), 1.0 - decay)
-        if adapt_steps is not None:
-            share = jnp.where(state.count < adapt_steps, share, 0.0)
+        share = share_of_new(state.count, decay, adapt_steps)
 
         def learn(information: Array, now: Array) -> Array:
             return information + share * (now.astype(jnp.float32) - information)

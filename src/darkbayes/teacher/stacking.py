@@ -1,5 +1,6 @@
 """Objects of one kind that one compiled loop works on together."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +15,11 @@ from darkbayes.types import PyTree
 Kind = TypeVar("Kind")
 
 
+def at(place: int, stacked: PyTree) -> PyTree:
+    """The element at `place` of a pytree whose leaves have a leading axis."""
+    return jax.tree.map(operator.itemgetter(place), stacked)
+
+
 class Stack(eqx.Module, Generic[Kind]):
     """What differs among the objects, stacked, and what they share."""
 
@@ -24,6 +30,10 @@ class Stack(eqx.Module, Generic[Kind]):
     def each(self, function: Callable[..., Any], *stacked: PyTree) -> Any:
         """`function` of each object and its part of the `stacked` arguments."""
         return jax.vmap(lambda apart, *rest: function(eqx.combine(apart, self.shared), *rest))(self.apart, *stacked)
+
+    def member(self, place: int) -> Kind:
+        """One of the objects."""
+        return eqx.combine(at(place, self.apart), self.shared)
 
     @property
     def example(self) -> Kind:

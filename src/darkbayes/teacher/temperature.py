@@ -22,6 +22,7 @@ import numpy as np
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.model import Draw, Posterior
+from darkbayes.teacher.gradients import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
 BATCHES = 8
@@ -48,7 +49,7 @@ def _size(tree: PyTree) -> int:
 
 def _gradients(posterior: Posterior, draw: Draw, data: Data, batch_size: int | None, key: Key) -> GradientNoise:
     def gradient(batch: Data) -> PyTree:
-        return jax.grad(lambda at: -posterior.log_density(at, batch))(draw)
+        return jax.grad(energy(posterior, batch))(draw)
 
     full = gradient(data)
     temperature = _dot(draw, full) / _size(draw)
