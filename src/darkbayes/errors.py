@@ -1,12 +1,11 @@
 """What can go wrong on the user's side, and the checks that find it before long work starts."""
 
 import math
+import sys
 from numbers import Integral, Real
 from typing import Any
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 
 class InvalidInput(ValueError):
@@ -40,9 +39,11 @@ def _lies(value: Any, low: float, high: float, ends: tuple[float, ...] = ()) -> 
     An array without axes counts as its number, one of a traced function as good: it is unknown until it runs, as with
     ``optax.inject_hyperparams``.
     """
-    if isinstance(value, Tracer) and value.ndim == 0:
-        return True, value
-    if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
+    if getattr(value, "ndim", None) == 0:
+        # Where there is no JAX, nothing is traced; this file does not load it.
+        jax = sys.modules.get("jax")
+        if jax is not None and isinstance(value, jax.core.Tracer):
+            return True, value
         value = value.item()
     real = isinstance(value, Real) and not isinstance(value, bool)
     return real and (low < float(value) < high or float(value) in ends), value

@@ -1,0 +1,219 @@
+"""What the columns of a table are, and how they become the inputs of a network.
+
+A `Frame` maps a column's name to its values: float64 for numbers, NaN where one is missing; strings for categories,
+None where one is missing. The inputs of the network are, in this order,
+
+    every number, standardised and clipped to `REACH` standard deviations, the median where it is missing;
+    for every number that had missing values when the schema was made, whether it is missing;
+    for every category of every column of categories, whether it is this one;
+        after them, if the column had missing values when the schema was made, whether it is missing.
+
+A category that the schema does not know has zeros everywhere.
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+
+REACH = 100.0
+"""Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen."""
+
+Frame = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A column of numbers."""
+
+    name: str
+    center: float
+    scale: float
+    """What is subtracted, and what it is divided by; the scale is never zero."""
+    fill: float
+    """The median, which stands in for a missing value."""
+    flagged: bool
+    """Whether a missing value is told to the network by an input of its own."""
+    low: float
+    high: float
+    """The range that was seen."""
+    whole: bool
+    """Whether all values were whole numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Category:
+    """A column of categories."""
+
+    name: str
+    categories: tuple[str, ...]
+    flagged: bool
+    """Whether a missing value is told to the network by an input of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RealTarget:
+    """A target that is a number: its transform is standardised."""
+
+    name: str
+    transform: Literal["identity", "log"]
+    center: float
+    scale: float
+    low: float
+    high: float
+    """The range that was seen, in the target's own unit."""
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """What the network learns, ``[rows, 1]``."""
+        values = np.asarray(y, np.float64)
+        if self.transform == "log":
+            if not (values > 0).all():
+                raise InvalidInput(f"{self.name} is modelled by its logarithm, but holds {values.min()}: leave it out")
+            values = np.log(values)
+        return ((values - self.center) / self.scale).astype(np.float32)[:, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassTarget:
+    """A target that is one of several classes."""
+
+    name: str
+    classes: tuple[str, ...]
+    kind: Literal["text", "integer", "boolean"] = "text"
+    """What the classes are in the user's own files."""
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """The number of each row's class, given as a string."""
+        number = {name: k for k, name in enumerate(self.classes)}
+        unknown = [name for name in dict.fromkeys(y.tolist()) if name not in number]
+        if unknown:
+            raise InvalidInput(f"{self.name} holds {unknown[0]!r}, which is none of the classes {list(self.classes)}")
+        return np.asarray([number[name] for name in y.tolist()], np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table that a network reads, and what it predicts."""
+
+    columns: tuple[Number | Category, ...]
+    target: RealTarget | ClassTarget
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Columns that are not read, and why."""
+
+    @property
+    def numbers(self) -> tuple[Number, ...]:
+        return tuple(column for column in self.columns if isinstance(column, Number))
+
+    @property
+    def categories(self) -> tuple[Category, ...]:
+        return tuple(column for column in self.columns if isinstance(column, Category))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input of the network."""
+        flags = sum(column.flagged for column in self.columns)
+        return (len(self.numbers) + flags + sum(len(column.categories) for column in self.categories),)
+
+    def matrices(self, frame: Frame) -> dict[str, np.ndarray]:
+        """The columns as the two matrices that an exported student reads: `numbers`, and `categories` as strings.
+
+        A missing category is the empty string. A matrix of no columns is left out.
+        """
+        rows = len(next(iter(frame.values()))) if frame else 0
+        found = {}
+        if self.numbers:
+            found["numbers"] = np.empty((rows, len(self.numbers)), np.float64)
+            for k, column in enumerate(self.numbers):
+                found["numbers"][:, k] = frame[column.name]
+        if self.categories:
+            found["categories"] = np.empty((rows, len(self.categories)), object)
+            for k, column in enumerate(self.categories):
+                found["categories"][:, k] = ["" if value is None else value for value in frame[column.name].tolist()]
+        return found
+
+    def encode(self, frame: Frame) -> np.ndarray:
+        """The network's inputs, ``[rows, width]``, in float32."""
+        matrices, parts = self.matrices(frame), []
+        if self.numbers:
+            values, numbers = matrices["numbers"], self.numbers
+            missing = np.isnan(values)
+            filled = np.where(missing, [column.fill for column in numbers], values)
+            scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
+            parts += [np.clip(scaled, -REACH, REACH), missing[:, [column.flagged for column in numbers]]]
+        for k, column in enumerate(self.categories):
+            names = [*column.categories, ""] if column.flagged else list(column.categories)
+            parts.append(matrices["categories"][:, k, None] == np.asarray(names, object))
+        return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSchema:
+    """Images of one size, ``[channels, height, width]`` with values from 0 to 255, and their classes."""
+
+    channels: int
+    height: int
+    width: int
+    center: float
+    scale: float
+    """What is subtracted from every value, and what it is divided by."""
+    target: ClassTarget
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input of the network."""
+        return (self.channels, self.height, self.width)
+
+    def matrices(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """The images as the one array that an exported student reads."""
+        return {"images": np.asarray(images, np.float32)}
+
+    def encode(self, images: np.ndarray) -> np.ndarray:
+        """The network's inputs, in float32."""
+        return ((np.asarray(images, np.float32) - np.float32(self.center)) / np.float32(self.scale)).astype(np.float32)
+
+
+Schema = TableSchema | ImageSchema
+
+_KINDS = {
+    "number": Number,
+    "category": Category,
+    "real": RealTarget,
+    "classes": ClassTarget,
+    "table": TableSchema,
+    "images": ImageSchema,
+}
+
+
+def schema_to_dict(schema: Any) -> dict[str, Any]:
+    """A schema as JSON holds it."""
+    kind = next(name for name, of in _KINDS.items() if type(schema) is of)
+    fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
+    for name, value in fields.items():
+        if dataclasses.is_dataclass(value):
+            fields[name] = schema_to_dict(value)
+        elif isinstance(value, tuple):
+            fields[name] = [schema_to_dict(of) if dataclasses.is_dataclass(of) else of for of in value]
+    return {"kind": kind} | fields
+
+
+def schema_from_dict(stored: dict[str, Any]) -> Any:
+    """What `schema_to_dict` stored.
+
+    >>> target = RealTarget("price", "log", center=1.0, scale=2.0, low=0.5, high=9.0)
+    >>> schema = TableSchema((Category("colour", ("blue", "red"), flagged=False),), target)
+    >>> schema_from_dict(schema_to_dict(schema)) == schema
+    True
+    """
+    fields = {
+        name: schema_from_dict(value)
+        if isinstance(value, dict) and "kind" in value
+        else tuple(schema_from_dict(of) if isinstance(of, dict) else of for of in value)
+        if isinstance(value, list)
+        else value
+        for name, value in stored.items()
+    }
+    made = _KINDS[stored["kind"]]
+    names = {field.name for field in dataclasses.fields(made)}
+    return made(**{name: value for name, value in fields.items() if name in names})
