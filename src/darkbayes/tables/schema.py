@@ -74,6 +74,11 @@ class RealTarget:
             values = np.log(values)
         return ((values - self.center) / self.scale).astype(np.float32)[:, None]
 
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """The target's own values from what `encode` made of them."""
+        values = np.asarray(encoded, np.float64)[:, 0] * self.scale + self.center
+        return np.exp(values) if self.transform == "log" else values
+
 
 @dataclasses.dataclass(frozen=True)
 class ClassTarget:
