@@ -12,6 +12,7 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -46,6 +47,7 @@ from darkbayes.student import (
     jitter,
     mix,
 )
+from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, default_sampler, minibatch_chain, tune
 from darkbayes.types import Data, Key, Network, PyTree
 
@@ -122,7 +124,7 @@ def fit(
     key: Key,
     options: Options | None = None,
     *,
-    categories: tuple[tuple[int, ...], ...] = (),
+    queries: Queries | None = None,
     run: Run | None = None,
     quiet: bool = True,
     start: Fitted | None = None,
@@ -135,7 +137,7 @@ def fit(
         classes: K, or None for a real target.
         key: where the randomness comes from.
         options: what is not to be chosen automatically.
-        categories: groups of columns that hold a category together.
+        queries: where the student asks; by default at training inputs with noise, or images distorted.
         run: a folder to keep choices, metrics and checkpoints in, and to go on from.
         quiet: whether to show no progress bars.
         start: a fit of the same networks to go on from: its draws begin the chains, its student the student.
@@ -143,7 +145,8 @@ def fit(
     options = options or Options()
     began = time.time()
     posterior = make_posterior(data, classes, options)
-    queries = make_queries(data.x.ndim, data.x.shape[-1], categories)
+    if queries is None:
+        queries = jittered() if data.x.ndim == 2 else image_queries()
     if start is not None:
         posterior = dataclasses.replace(posterior, network=_beginning(posterior.network, start.draws.network))
     tune_key, distil_key = jax.random.split(key)
@@ -192,15 +195,17 @@ def make_student(axes: int, classes: int | None, options: Options, updates: int)
     return Student(_network(axes, options.student_hidden, family.width), family, optax.adam(schedule))
 
 
-def make_queries(axes: int, width: int, categories: tuple[tuple[int, ...], ...]) -> Queries:
-    """Where the student asks, for inputs of so many axes."""
-    if axes > 2:
-        return image_queries()
-    together = {column for group in categories for column in group}
-    numbers = [column for column in range(width) if column not in together]
-    near, far = (jitter(scale, numbers if together else None) for scale in JITTER)
-    noisy = mix(near, far, 0.5)
-    return compose(noisy, exchange(categories, EXCHANGED)) if categories else noisy
+def jittered(columns: Sequence[int] | None = None) -> Queries:
+    """Training inputs with little noise, or with more."""
+    near, far = (jitter(scale, columns) for scale in JITTER)
+    return mix(near, far, 0.5)
+
+
+def table_queries(schema: TableSchema) -> Queries:
+    """Rows whose numbers have noise, and whose categories are sometimes another row's."""
+    if not schema.groups:
+        return jittered()
+    return compose(jittered(range(len(schema.numbers))), exchange(schema.groups, EXCHANGED))
 
 
 def _network(axes: int, hidden: tuple[int, ...], outputs: int) -> Network:

@@ -51,7 +51,7 @@ def _strides(posterior: Posterior, data: Data, aside: Data, key: Key, strides: A
     start_key, step_key = jax.random.split(key)
     start = method.start(start_key, data.x)
 
-    def step(carry: tuple[Draw, Any], number: Array) -> tuple[tuple[Draw, Any], None]:
+    def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], None]:
         draw, state = carry
         batch_key, loss_key = jax.random.split(jax.random.fold_in(step_key, number))
         batch = minibatch(batch_key, data, method.batch_size)

@@ -121,6 +121,23 @@ class TableSchema:
         flags = sum(column.flagged for column in self.columns)
         return (len(self.numbers) + flags + sum(len(column.categories) for column in self.categories),)
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Inputs of the network that belong together: a number and whether it is missing, the categories of a column.
+
+        >>> target = RealTarget("price", "identity", center=0.0, scale=1.0, low=0.0, high=1.0)
+        >>> TableSchema((Category("colour", ("blue", "red"), flagged=True),), target).groups
+        ((0, 1, 2),)
+        """
+        flagged = [k for k, column in enumerate(self.numbers) if column.flagged]
+        found = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
+        done = len(self.numbers) + len(flagged)
+        for column in self.categories:
+            width = len(column.categories) + column.flagged
+            found.append(tuple(range(done, done + width)))
+            done += width
+        return tuple(found)
+
     def matrices(self, frame: Frame) -> dict[str, np.ndarray]:
         """The columns as the two matrices that an exported student reads: `numbers`, and `categories` as strings.
 
