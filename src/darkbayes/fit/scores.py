@@ -34,23 +34,29 @@ def predictions(target: RealTarget | ClassTarget, predictive: Predictive) -> Pre
     return RealPredictions.of(target, *(np.asarray(of) for of in (moments.mean, moments.variance, aleatoric)))
 
 
+def log_densities(target: RealTarget | ClassTarget, predictive: Predictive, y: np.ndarray) -> np.ndarray:
+    """The log density of each encoded target in `y`, in the target's own unit."""
+    found = np.asarray(predictive.log_prob(y), np.float64)
+    if isinstance(target, ClassTarget):
+        return found
+    # By the slope of the map from the target to what the network predicts.
+    return found - np.log(target.scale) - (np.log(target.decode(y)) if target.transform == "log" else 0.0)
+
+
 def score(target: RealTarget | ClassTarget, predictive: Predictive, y: np.ndarray) -> dict[str, float]:
     """Every metric of predictions of encoded targets `y`."""
+    found = {"log_likelihood": float(np.mean(log_densities(target, predictive, y)))}
     if isinstance(predictive, ClassPredictive):
-        return {
-            "log_likelihood": metrics.log_likelihood(predictive, y),
+        return found | {
             "error": metrics.error(predictive, y),
             "brier": metrics.brier(predictive, y),
             "ece": metrics.ece(predictive, y),
         }
     assert isinstance(target, RealTarget)
-    told, actual = predictions(target, predictive), target.decode(y)
+    told = predictions(target, predictive)
     assert isinstance(told, RealPredictions)
-    # The density of the target itself, by the slope of the map from it to what the network predicts.
-    slope = -np.log(target.scale) - (np.mean(np.log(actual)) if target.transform == "log" else 0.0)
-    return {
-        "log_likelihood": metrics.log_likelihood(predictive, y) + float(slope),
-        "rmse": float(np.sqrt(np.mean((told.mean - actual) ** 2))),
+    return found | {
+        "rmse": float(np.sqrt(np.mean((told.mean - target.decode(y)) ** 2))),
         "coverage_90": metrics.coverage(predictive, y, LEVEL),
     }
 
