@@ -20,7 +20,9 @@ from darkbayes.model import (
     from_equinox,
     from_linen,
     from_nnx,
+    layers,
     mlp,
+    sequential,
 )
 from darkbayes.predict import (
     ClassPredictive,
@@ -163,6 +165,7 @@ __all__ = [
     "image_queries",
     "jitter",
     "kinetic_temperature",
+    "layers",
     "load_student",
     "metrics",
     "minibatch_chain",
@@ -181,6 +184,7 @@ __all__ = [
     "psgld",
     "sample",
     "scale_adapted_sghmc",
+    "sequential",
     "sgfs",
     "sghmc",
     "sgld",
