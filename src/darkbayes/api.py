@@ -2,6 +2,7 @@
 
 from darkbayes.data import as_data, toy1d, toy2d
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
+from darkbayes.export import to_onnx
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -195,6 +196,7 @@ __all__ = [
     "split_rhat",
     "stepped",
     "svrg",
+    "to_onnx",
     "toy1d",
     "toy2d",
     "training_inputs",

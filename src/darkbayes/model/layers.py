@@ -42,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What a network does with the outputs of the layer before, ``apply(weights, x)``; this one leaves them alone."""
+    """What a network does with the outputs of the layer before: ``apply(weights, x)``."""
 
     weighted: ClassVar[bool] = False
     """Whether the layer has weights, which `build` then makes."""
@@ -233,6 +233,11 @@ class GlobalAvgPool2d(Layer):
 
 
 @dataclasses.dataclass(frozen=True)
+class Identity(Layer):
+    """Nothing at all, as dropout is when it predicts."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Flatten(Layer):
     """All values of an example in one row."""
 
@@ -263,6 +268,13 @@ def sequential(layers: Iterable[Layer]) -> Network:
         return x
 
     return Network(init, apply, chosen)
+
+
+def of_network(network: Network) -> tuple[Layer, ...]:
+    """The layers of a network; one that does not tell them is refused."""
+    if network.layers is None:
+        raise InvalidInput("the network does not say what layers it is made of: build it by mlp, cnn or sequential")
+    return network.layers
 
 
 def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple[Any, ...]:
