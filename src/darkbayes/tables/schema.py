@@ -186,6 +186,10 @@ _KINDS = {
 }
 
 
+_IS = "is"
+"""Where a stored part says which of them it is; no part has a field of this name."""
+
+
 def schema_to_dict(schema: Any) -> dict[str, Any]:
     """A schema as JSON holds it."""
     kind = next(name for name, of in _KINDS.items() if type(schema) is of)
@@ -195,7 +199,7 @@ def schema_to_dict(schema: Any) -> dict[str, Any]:
             fields[name] = schema_to_dict(value)
         elif isinstance(value, tuple):
             fields[name] = [schema_to_dict(of) if dataclasses.is_dataclass(of) else of for of in value]
-    return {"kind": kind} | fields
+    return {_IS: kind} | fields
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
@@ -205,15 +209,17 @@ def schema_from_dict(stored: dict[str, Any]) -> Any:
     >>> schema = TableSchema((Category("colour", ("blue", "red"), flagged=False),), target)
     >>> schema_from_dict(schema_to_dict(schema)) == schema
     True
+    >>> schema_from_dict(schema_to_dict(ClassTarget("digit", ("0", "1"), "integer")))
+    ClassTarget(name='digit', classes=('0', '1'), kind='integer')
     """
     fields = {
         name: schema_from_dict(value)
-        if isinstance(value, dict) and "kind" in value
+        if isinstance(value, dict) and value.get(_IS) in _KINDS
         else tuple(schema_from_dict(of) if isinstance(of, dict) else of for of in value)
         if isinstance(value, list)
         else value
         for name, value in stored.items()
     }
-    made = _KINDS[stored["kind"]]
+    made = _KINDS[stored[_IS]]
     names = {field.name for field in dataclasses.fields(made)}
     return made(**{name: value for name, value in fields.items() if name in names})
