@@ -9,8 +9,8 @@ With a schema, standardisation, one-hot encoding and the target's scale are part
     images       float [batch, channels, height, width], values from 0 to 255
 
 Its outputs, all in float32, are ``mean, std, aleatoric_std, epistemic_std, location, spread`` [batch] of a number, or
-``probs`` [batch, classes] and ``entropy, expected_entropy, mutual_information`` [batch] of a class. Without a schema the
-input is ``x``, what the network itself reads, and a number's outputs are in the student's own unit.
+``probs`` [batch, classes] and ``entropy, expected_entropy, mutual_information`` [batch] of a class. Without a schema
+the input is ``x``, what the network itself reads, and a number's outputs are in the student's own unit.
 """
 
 import json
@@ -58,60 +58,59 @@ def to_onnx(
     """
     if (schema is None) == (shape is None):
         raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
-    if schema is not None:
-        _check_family(student, schema)
+    family = _family(student, schema)
     size = tuple(require_count("shape", of) for of in (shape if schema is None else schema.shape) or ())
     described = _layers(student, params, size)
     graph = Graph()
-    if schema is None:
-        x = graph.input("x", np.float32, size)
-    elif isinstance(schema, ImageSchema):
-        x = _images(graph, schema)
+    outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
+    if isinstance(family, SoftmaxStudent):
+        _classes(graph, family, outputs)
+    elif schema is not None and isinstance(schema.target, RealTarget):
+        _number(graph, schema.target, outputs)
     else:
-        x = _columns(graph, schema)
-    outputs = _network(graph, described, params, x, size)
-    target = schema and schema.target
-    if isinstance(student.family, SoftmaxStudent):
-        _classes(graph, student.family, outputs)
-    elif isinstance(target, RealTarget):
-        _number(graph, target, outputs)
-    else:
-        _moments(graph, student.family, outputs)
-    stored = {} if schema is None else schema_to_dict(schema)
-    properties = {SCHEMA_PROPERTY: json.dumps(stored, separators=(",", ":"), ensure_ascii=False)} if stored else {}
-    return graph.written("student", properties)
+        _moments(graph, family, outputs)
+    return graph.written("student", {} if schema is None else {SCHEMA_PROPERTY: _json(schema)})
 
 
-def _check_family(student: Student, schema: Schema) -> None:
-    """Refuse a student that does not say what the schema's target asks."""
-    family, target = student.family, schema.target
+def _json(schema: Schema) -> str:
+    return json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
+
+
+def _family(student: Student, schema: Schema | None) -> SoftmaxStudent | GaussianStudent:
+    """The student's family, if a graph can say what it says, and the schema's target asks for that."""
+    family, target = student.family, schema and schema.target
+    if not isinstance(family, SoftmaxStudent | GaussianStudent):
+        raise InvalidInput(f"a {type(family).__name__} cannot be exported: distil a SoftmaxStudent or GaussianStudent")
+    wanted = family
     if isinstance(target, ClassTarget):
-        fits = isinstance(family, SoftmaxStudent) and family.num_classes == len(target.classes) and family.decompose
-        wanted = f"SoftmaxStudent({len(target.classes)}, decompose=True)"
-    else:
-        fits = isinstance(family, GaussianStudent) and family.num_outputs == 1 and family.decompose
-        wanted = "GaussianStudent(decompose=True)"
-    if not fits:
+        wanted = SoftmaxStudent(len(target.classes), decompose=True)
+    elif isinstance(target, RealTarget):
+        wanted = GaussianStudent(decompose=True)
+    if target is not None and family != wanted:
         raise InvalidInput(f"the target {target.name} needs a student of the family {wanted}, not {family}")
+    return family
 
 
 def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[layers.Layer, ...]:
     """The layers of the student's network, if they are known and take inputs of that shape."""
-    if not isinstance(student.family, SoftmaxStudent | GaussianStudent):
-        raise InvalidInput(
-            f"a {type(student.family).__name__} cannot be exported: distil a SoftmaxStudent or a GaussianStudent"
-        )
     described = layers.of_network(student.network)
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     try:
-        width = jax.eval_shape(student.network.apply, params, x).shape[1:]
+        found = jax.eval_shape(student.network.apply, params, x).shape[1:]
     except (TypeError, ValueError) as problem:
         raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
-    if width != (student.family.width,):
+    if found != (student.family.width,):
         raise InvalidInput(
-            f"the student's network returns shape {width}, but {student.family} needs {student.family.width} outputs"
+            f"the student's network returns shape {found}, but {student.family} needs {student.family.width} outputs"
         )
     return described
+
+
+def _inputs(graph: Graph, schema: Schema | None, shape: tuple[int, ...]) -> str:
+    """The network's inputs from those of the graph."""
+    if schema is None:
+        return graph.input("x", np.float32, shape)
+    return _images(graph, schema) if isinstance(schema, ImageSchema) else _columns(graph, schema)
 
 
 def _images(graph: Graph, schema: ImageSchema) -> str:
@@ -178,7 +177,7 @@ def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple
         case layers.Conv2d():
             (top, bottom), (left, right) = layer.edges
             bias = [stored("bias", (-1,))] if layer.bias else []
-            options = {"pads": [top, left, bottom, right], "strides": layers.pair(layer.stride)}
+            options: dict[str, Any] = {"pads": [top, left, bottom, right], "strides": layers.pair(layer.stride)}
             options |= {"dilations": layers.pair(layer.dilation), "group": layer.groups}
             return graph.add("Conv", x, stored("weight"), *bias, **options)
         case layers.LayerNorm():
@@ -189,7 +188,10 @@ def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple
         case layers.Activation():
             return _activation(graph, layer.name, x)
         case layers.MaxPool2d() | layers.AvgPool2d():
-            options = {"kernel_shape": layers.pair(layer.kernel_size), "strides": layers.pair(layer.steps)}
+            options: dict[str, Any] = {
+                "kernel_shape": layers.pair(layer.kernel_size),
+                "strides": layers.pair(layer.steps),
+            }
             options["pads"] = layers.pair(layer.padding) * 2
             if isinstance(layer, layers.MaxPool2d):
                 return graph.add("MaxPool", x, **options)
