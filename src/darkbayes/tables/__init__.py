@@ -20,9 +20,13 @@ from darkbayes.tables.schema import (
     schema_from_dict,
     schema_to_dict,
 )
+from darkbayes.tables.streaming import Batch, Batches, read_batches
+from darkbayes.tables.writing import PredictionWriter, prediction_columns
 
 __all__ = [
     "REACH",
+    "Batch",
+    "Batches",
     "Category",
     "ClassPredictions",
     "ClassTarget",
@@ -31,6 +35,7 @@ __all__ = [
     "ImageSchema",
     "Inference",
     "Number",
+    "PredictionWriter",
     "Predictions",
     "RealPredictions",
     "RealTarget",
@@ -41,6 +46,8 @@ __all__ = [
     "frame_of",
     "from_columns",
     "infer_schema",
+    "prediction_columns",
+    "read_batches",
     "read_table",
     "rows_with_target",
     "schema_from_dict",
