@@ -255,7 +255,7 @@ def _student(family: Any, network: db.Network | None = None) -> db.Student:
         (_student(db.GaussianStudent(decompose=True)), None, None, "either a schema or the shape"),
         (_student(db.GaussianStudent(decompose=True)), None, (0,), "shape must be"),
         (_student(db.GaussianStudent()), TableSchema(COLUMNS, PRICE), None, "decompose=True"),
-        (_student(db.SoftmaxStudent(2, decompose=True)), TableSchema(COLUMNS, KIND), None, r"SoftmaxStudent\(3"),
+        (_student(db.SoftmaxStudent(2, decompose=True)), TableSchema(COLUMNS, KIND), None, "num_classes=3"),
         (_student(db.GaussianStudent(decompose=True)), TableSchema(COLUMNS[:1], PRICE), None, "inputs of shape"),
         (_student(db.MixtureStudent(2)), None, (10,), "MixtureStudent cannot be exported"),
         (_student(db.SoftmaxStudent(2), db.mlp([4], 3)), None, (10,), "needs 2 outputs"),
