@@ -7,7 +7,7 @@ Besides the files of every run (`runs.py`):
     student.safetensors       the student's weights
     student.onnx              the student, with its schema inside
     held-out.safetensors      what student, teacher and plug-in network say of the rows held out
-    examples.json             the most uncertain of these rows
+    examples.json             the most uncertain of these rows, and examples.safetensors if they are images
     dependence.json           predictions and uncertainty along each column
 """
 
@@ -101,7 +101,10 @@ def _held_out(
         if classes is None:
             arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
     write_arrays(out / "held-out.safetensors", arrays)
-    write_json(out / "examples.json", _examples(prepared, predictions(target, told["student"])))
+    examples = _examples(prepared, predictions(target, told["student"]))
+    write_json(out / "examples.json", examples)
+    if isinstance(prepared.held_out_frame, np.ndarray):
+        write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
     return rows({method: score(target, predictive, y) for method, predictive in told.items()}), steps
 
 

@@ -10,15 +10,14 @@ import numpy as np
 from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
 from darkbayes.tables import (
-    ClassTarget,
     Frame,
-    ImageSchema,
+    ImageFolder,
     Schema,
     Table,
     Task,
     frame_of,
+    infer_image_schema,
     infer_schema,
-    read_table,
     rows_with_target,
     target_of,
 )
@@ -100,7 +99,7 @@ def prepare_table(
         for frame, y in zip(frames, targets, strict=True)
     ]
     assert parts[0] is not None
-    facts = {"rows": table.rows, "trained": len(train), "held_out": len(held), "dropped": dropped}
+    facts: dict[str, Any] = {"rows": table.rows, "trained": len(train), "held_out": len(held), "dropped": dropped}
     if found.transform is not None:
         facts["transform"] = str(found.transform)
     places = [table.place(row) for row in held.tolist()]
@@ -118,3 +117,17 @@ def fingerprint(path: Path) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
+    """Split images by class, and standardise them by those that train."""
+    train, held = hold_out(folder.labels, held_out, seed)
+    schema = infer_image_schema(folder, train)
+    parts = [
+        as_data(schema.encode(folder.images[rows]), schema.target.encode(folder.labels[rows])) if len(rows) else None
+        for rows in (train, held)
+    ]
+    assert parts[0] is not None
+    facts = {"rows": len(folder.labels), "trained": len(train), "held_out": len(held), "dropped": 0}
+    places = [folder.paths[row].relative_to(root).as_posix() for row in held.tolist()]
+    return Prepared(schema, parts[0], parts[1], None, folder.images[held], places, folder.notes, facts)

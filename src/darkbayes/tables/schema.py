@@ -130,7 +130,7 @@ class TableSchema:
         ((0, 1, 2),)
         """
         flagged = [k for k, column in enumerate(self.numbers) if column.flagged]
-        found = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
+        found: list[tuple[int, ...]] = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
         done = len(self.numbers) + len(flagged)
         for column in self.categories:
             width = len(column.categories) + column.flagged
