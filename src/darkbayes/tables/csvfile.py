@@ -1,0 +1,320 @@
+"""A CSV file as blocks of whole rows, with the number of every line.
+
+Rows end at a line's end outside quotes, and line ends may be of any system's. A block begins with a row and holds no
+part of one; where there are no quotes that is found by looking for the last line end, and where quotes open and close
+as they should, by counting them. Other quotes (``5" pipe``) mean themselves unless a field begins with one; then the
+rows are walked through one after another.
+"""
+
+import csv
+import dataclasses
+import gzip
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.tables.columns import SHOWN, require_distinct
+
+DELIMITERS = ",;\t|"
+"""What may separate the columns, if nobody says."""
+
+BLOCK = 8 * 2**20
+"""Bytes that are read at a time."""
+
+MOST_ROW = 64 * 2**20
+"""Bytes of the longest row; beyond it, a quote was not closed."""
+
+SAMPLE = 2**20
+"""Bytes in which the delimiter is looked for."""
+
+_NEWLINE, _QUOTE = 10, 34
+_NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+
+
+@dataclasses.dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be read."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Whole rows of a file, as bytes."""
+
+    data: bytes
+    line: int
+    """The number of its first line."""
+    delimiter: str
+
+    def lines(self, rows: int) -> np.ndarray:
+        """The line in which each row begins, blank lines left out; `rows` is how many there are."""
+        if b'"' not in self.data and self.data.count(b"\n") == rows:
+            return np.arange(self.line, self.line + rows)
+        starts, ends = self.spans()
+        return self.lines_at(starts[ends > starts])
+
+    def lines_at(self, positions: np.ndarray) -> np.ndarray:
+        """The numbers of the lines that hold these bytes."""
+        return self.line + np.searchsorted(np.flatnonzero(_bytes(self.data) == _NEWLINE), positions)
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each row begins and where its line end is, blank lines included."""
+        ends = row_ends(self.data, self.delimiter)
+        return np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends, ends
+
+    def without_ragged(self, width: int) -> tuple["Block", np.ndarray, list[BadRow]]:
+        """The rows with as many fields as there are columns, their lines, and the other rows."""
+        starts, ends = self.spans()
+        counts = _field_counts(self.data, starts, ends, self.delimiter)
+        blank = starts == ends
+        if width > 1:
+            for row in np.flatnonzero(counts == 1):
+                blank[row] = not self.data[starts[row] : ends[row]].strip()
+        ragged = (counts != width) & ~blank
+        lines = self.lines_at(starts)
+        bad = [
+            BadRow(line, f"{count} field{'s' if count != 1 else ''} instead of {width}")
+            for line, count in zip(lines[ragged].tolist(), counts[ragged].tolist(), strict=True)
+        ]
+        good = ~(ragged | blank)
+        kept = np.repeat(good, ends + 1 - starts)
+        return dataclasses.replace(self, data=_bytes(self.data)[kept].tobytes()), lines[good], bad
+
+
+class CsvFile:
+    """A CSV file that is open for reading.
+
+    Args:
+        path: The file; one compressed by gzip will do.
+        delimiter: What separates the columns; found out unless given.
+    """
+
+    def __init__(self, path: Path, delimiter: str | None = None):
+        self.path = path
+        self._stream: BinaryIO = _open(path)
+        try:
+            self._chunks = _universal(self._stream)
+            self._rest, self._line = _head(path, self._chunks), 1
+            self.delimiter = _checked(delimiter) if delimiter else sniff(self._rest[:SAMPLE])
+            self.names = self._header()
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def __enter__(self) -> "CsvFile":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stream.close()
+
+    def _header(self) -> tuple[str, ...]:
+        """The names of the columns, from the first line that is not blank."""
+        while not self._rest.strip() and self._more():
+            pass
+        stripped = self._rest.lstrip(b"\n")
+        self._line += len(self._rest) - len(stripped)
+        self._rest = stripped
+        if not self._rest.strip():
+            raise InvalidInput(f"{self.path} is empty: a table has a line with the names of its columns, and rows")
+        while not len(ends := row_ends(self._rest, self.delimiter)):
+            if len(self._rest) > MOST_ROW or (self._rest.endswith(b"\n") and not self._more()):
+                raise self._unclosed(self._line)
+            if not self._more():
+                self._rest += b"\n"
+        first, self._rest = self._rest[: ends[0]], self._rest[ends[0] + 1 :]
+        _require_utf8(self.path, first, self._line)
+        self._line += first.count(b"\n") + 1
+        row = next(csv.reader(io.StringIO(first.decode(), newline=""), delimiter=self.delimiter))
+        names = [name.strip() or f"column {k}" for k, name in enumerate(row, 1)]
+        self._require_several(first.decode(), names)
+        require_distinct(names, str(self.path))
+        return tuple(names)
+
+    def _more(self) -> bool:
+        chunk = next(self._chunks, b"")
+        self._rest += chunk
+        return bool(chunk)
+
+    def _unclosed(self, line: int) -> InvalidInput:
+        return InvalidInput(
+            f"{self.path}: a quote that opens in the row of line {line} is not closed: close it, or double the quotes "
+            "that belong to the text"
+        )
+
+    def _require_several(self, header: str, names: list[str]) -> None:
+        others = [mark for mark in DELIMITERS if mark != self.delimiter and header.count(mark)]
+        if len(names) == 1 and others:
+            likely = max(others, key=header.count)
+            raise InvalidInput(
+                f"{self.path} has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
+                f", but its first line ({_cut(header)!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
+            )
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows below the header."""
+        ended = False
+        while not ended:
+            ended = not self._more()
+            if ended and not self._rest.endswith(b"\n") and self._rest:
+                self._rest += b"\n"
+            ends = row_ends(self._rest, self.delimiter, last=True)
+            cut = int(ends[-1]) + 1 if len(ends) else 0
+            data, self._rest = self._rest[:cut], self._rest[cut:]
+            if (ended and self._rest) or len(self._rest) > MOST_ROW:
+                raise self._unclosed(self._line + data.count(b"\n"))
+            if data:
+                _require_utf8(self.path, data, self._line)
+                yield Block(data, self._line, self.delimiter)
+                self._line += data.count(b"\n")
+
+
+def sniff(sample: bytes) -> str:
+    r"""The delimiter under which the first rows have the same number of fields, and the most.
+
+    >>> sniff(b"a;b;c\n1,5;2,5;3\n"), sniff(b"a\tb\n1\t2\n"), sniff(b"a\n1\n")
+    (';', '\t', ',')
+    """
+    text = sample.decode("utf-8", "replace")
+    whole = text[: text.rfind("\n") + 1] or text
+
+    def merit(delimiter: str) -> tuple[bool, float, int]:
+        rows = []
+        try:
+            for row in csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter):
+                rows += [len(row)] if row else []
+                if len(rows) == 100:
+                    break
+        except csv.Error:
+            return False, 0.0, 0
+        width = rows[0] if rows else 0
+        alike = sum(count == width for count in rows) / max(len(rows), 1)
+        return width > 1, round(alike, 1), width
+
+    return max(DELIMITERS, key=merit)
+
+
+def row_ends(data: bytes, delimiter: str, last: bool = False) -> np.ndarray:
+    r"""Where the line ends are that end rows; `last` says that no more than the last one is asked for.
+
+    >>> row_ends(b'a,"b\nc"\nd,e\n', ",")
+    array([ 7, 11])
+    """
+    if b'"' not in data:
+        if last:
+            end = data.rfind(b"\n")
+            return np.asarray([end] if end >= 0 else [], np.int64)
+        return np.flatnonzero(_bytes(data) == _NEWLINE)
+    values = _bytes(data)
+    newlines, quotes = np.flatnonzero(values == _NEWLINE), np.flatnonzero(values == _QUOTE)
+    if _regular(values, quotes, delimiter):
+        return newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    return _walked(data, delimiter)
+
+
+def _regular(values: np.ndarray, quotes: np.ndarray, delimiter: str) -> bool:
+    """Whether every second quote opens a field, or goes on after a doubled quote, and the others close it."""
+    opening, closing = quotes[::2], quotes[1::2]
+    before = values[opening[opening > 0] - 1]
+    after = values[closing[closing < len(values) - 1] + 1]
+    return all(np.isin(side, (ord(delimiter), _NEWLINE, _QUOTE)).all() for side in (before, after))
+
+
+def _walked(data: bytes, delimiter: str) -> np.ndarray:
+    mark = re.escape(delimiter).encode()
+    field = rb'(?:"(?:[^"]++|"")*+"?[^' + mark + rb"\n]*+|[^" + mark + rb"\n]*+)"
+    row = re.compile(field + rb"(?:" + mark + field + rb")*+\n")
+    ends, position = [], 0
+    while found := row.match(data, position):
+        position = found.end()
+        ends.append(position - 1)
+    return np.asarray(ends, np.int64)
+
+
+def _field_counts(data: bytes, starts: np.ndarray, ends: np.ndarray, delimiter: str) -> np.ndarray:
+    values = _bytes(data)
+    quotes = np.flatnonzero(values == _QUOTE)
+    if _regular(values, quotes, delimiter):
+        marks = np.flatnonzero(values == ord(delimiter))
+        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+        return np.searchsorted(marks, ends) - np.searchsorted(marks, starts) + 1
+    rows = (io.StringIO(data[a:b].decode(), newline="") for a, b in zip(starts, ends, strict=True))
+    return np.asarray([max(len(next(csv.reader(row, delimiter=delimiter), [])), 1) for row in rows], np.int64)
+
+
+def _bytes(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def _open(path: Path) -> BinaryIO:
+    with path.open("rb") as stream:
+        compressed = stream.read(2) == b"\x1f\x8b"
+    opener: Any = gzip.open if compressed else open
+    return opener(path, "rb")
+
+
+def _universal(stream: BinaryIO) -> Iterator[bytes]:
+    """A file's bytes, with line ends that are all alike."""
+    held = b""
+    while chunk := stream.read(BLOCK):
+        chunk, held = held + chunk, b""
+        if b"\r" in chunk:
+            if chunk.endswith(b"\r"):
+                chunk, held = chunk[:-1], b"\r"
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if chunk:
+            yield chunk
+    if held:
+        yield b"\n"
+
+
+def _head(path: Path, chunks: Iterator[bytes]) -> bytes:
+    """The first bytes, without the mark that says UTF-8; what is no CSV file is refused."""
+    head = next(chunks, b"")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
+    if head.startswith(b"PK\x03\x04"):
+        raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
+    if b"\x00" in head:
+        raise InvalidInput(f"{path} holds bytes that are no text: a table is a CSV or a Parquet file")
+    return head.removeprefix(b"\xef\xbb\xbf")
+
+
+def _require_utf8(path: Path, data: bytes, line: int) -> None:
+    if data.isascii():
+        return
+    try:
+        data.decode()
+    except UnicodeDecodeError as problem:
+        at = line + data.count(b"\n", 0, problem.start)
+        around = data[max(problem.start - 8, 0) : problem.start + 8].decode("latin-1").split("\n")
+        shown = next(part for part in around if not part.isascii())
+        raise InvalidInput(
+            f"{path} is not in UTF-8: line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read "
+            f"{shown!r}). Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
+        ) from None
+
+
+def _checked(delimiter: str) -> str:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r':
+        raise InvalidInput(f"the delimiter must be one character other than a quote or a line end, not {delimiter!r}")
+    return delimiter
+
+
+def _cut(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def listed_rows(bad: list[BadRow], count: int | None = None) -> str:
+    """The first few bad rows for a message; `count` is how many there are if some were not kept."""
+    more = (len(bad) if count is None else count) - min(len(bad), SHOWN)
+    return "; ".join(str(row) for row in bad[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
