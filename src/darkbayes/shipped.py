@@ -50,7 +50,9 @@ class Shipped:
         try:
             self.schema = schema_from_dict(json.loads(told[SCHEMA]))
         except (ValueError, KeyError, TypeError) as problem:
-            raise RunError(f"{self.path} has a schema that cannot be read ({problem!r}): export the run again") from None
+            raise RunError(
+                f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
+            ) from None
         self.version = told.get(VERSION, "unknown")
         classes = isinstance(self.schema.target, ClassTarget)
         self._kind: type[Predictions] = ClassPredictions if classes else RealPredictions
@@ -74,7 +76,9 @@ class Shipped:
                 raise InvalidInput(f"the frame has no column {lost[0]!r}: give all that the student reads")
         elif not isinstance(inputs, np.ndarray) or inputs.shape[1:] != self.schema.shape:
             given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
-            raise InvalidInput(f"{self.path} reads images [rows, {', '.join(map(str, self.schema.shape))}], not {given}")
+            raise InvalidInput(
+                f"{self.path} reads images [rows, {', '.join(map(str, self.schema.shape))}], not {given}"
+            )
 
 
 def _model_file(path: Path) -> Path:

@@ -39,15 +39,17 @@ def as_csv(predictions: Predictions, target: RealTarget | ClassTarget, level: fl
     """One line per row, under a header."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    rows = _rows(predictions, target, level)
-    for place, row in enumerate(rows):
+    for place, row in enumerate(_rows(predictions, target, level)):
         if isinstance(target, ClassTarget):
-            row |= {f"probability of {name}": value for name, value in zip(target.classes, row.pop("probs"), strict=True)}
+            shown = {name: row[name] for name in ("prediction", "probability")}
+            shown |= {f"probability_{name}": of for name, of in zip(target.classes, row["probs"], strict=True)}
+            shown |= {name: row[name] for name in ("entropy", "expected_entropy", "mutual_information")}
         else:
-            row["lower"], row["upper"] = row.pop("interval")
+            shown = {name: row[name] for name in ("mean", "std", "aleatoric_std", "epistemic_std")}
+            shown |= {f"{end}_{100 * level:g}": of for end, of in zip(("lower", "upper"), row["interval"], strict=True)}
         if not place:
-            writer.writerow(row)
-        writer.writerow(row.values())
+            writer.writerow(shown)
+        writer.writerow(shown.values())
     return text.getvalue().encode()
 
 
@@ -63,10 +65,13 @@ def _rows(predictions: Predictions, target: RealTarget | ClassTarget, level: flo
     classes = [own_class(target, name) for name in target.classes]
     best = predictions.probs.argmax(axis=1)
     names = ("entropy", "expected_entropy", "mutual_information")
-    columns = [[classes[k] for k in best.tolist()], _rounded(predictions.probs.max(axis=1))]
+    columns: list[list[Any]] = [[classes[k] for k in best.tolist()], _rounded(predictions.probs.max(axis=1))]
     columns += [_rounded(getattr(predictions, name)) for name in names]
     columns.append([_rounded(row) for row in predictions.probs])
-    return [dict(zip(("class", "probability", *names, "probs"), row, strict=True)) for row in zip(*columns, strict=True)]
+    return [
+        dict(zip(("prediction", "probability", *names, "probs"), row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:

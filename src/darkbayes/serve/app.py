@@ -1,4 +1,5 @@
-"""The service: ``/predict``, ``/schema``, ``/healthz``, a page to try the model at ``/`` and one of the API at ``/docs``.
+"""The service: ``/predict``, ``/schema``, ``/healthz``, a page to try the model at ``/`` and one of the API at
+``/docs``.
 
 What a request is told when it is refused is JSON: ``error`` (what was wrong), ``remedy`` (what to do) and, where it can
 be said, ``where``.

@@ -157,8 +157,8 @@ def _image(schema: ImageSchema) -> dict[str, Any]:
     sizes = schema.shape if schema.channels > 1 else schema.shape[1:]
     for size in reversed(sizes):
         value = {"type": "array", "minItems": size, "maxItems": size, "items": value}
-    file = {"type": "string", "description": "A PNG or JPEG in base64; it is scaled to the model's size."}
-    return {"anyOf": [value | {"description": "Values from 0 to 255, row by row."}, file]}
+    order = "" if schema.channels == 1 else ", channel by channel"
+    return value | {"description": f"{schema.height} rows of {schema.width} values from 0 to 255{order}."}
 
 
 def _answer(target: RealTarget | ClassTarget) -> dict[str, Any]:
@@ -177,8 +177,8 @@ def _answer(target: RealTarget | ClassTarget) -> dict[str, Any]:
     else:
         kind = {"text": "string", "integer": "integer", "boolean": "boolean"}[target.kind]
         one = {
-            "class": {"type": kind, "description": "The most probable."},
-            "probability": _number("Of this class."),
+            "prediction": {"type": kind, "description": "The most probable class."},
+            "probability": _number("Of that class."),
             "entropy": _number("Of the probabilities, in nats: the whole uncertainty."),
             "expected_entropy": _number("The aleatoric part: what a model without doubt would still not know."),
             "mutual_information": _number("The epistemic part: doubt of the model."),

@@ -1,20 +1,22 @@
 """What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it."""
 
-import base64
-import binascii
 import csv
 import io
 import json
 import math
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from darkbayes.serve.limits import Limits, Refused
+from darkbayes.tables.columns import MISSING, TRUTH, nearest
+from darkbayes.tables.csvfile import sniff
 from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, TableSchema
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""What stands for a missing value in a CSV, in small letters."""
+SAMPLE = 2**16
+"""Bytes of a CSV in which the delimiter is looked for."""
 MOST_NAMED = 5
 """How many columns or categories a note or an error names."""
 MOST_QUOTED = 60
@@ -61,7 +63,8 @@ def read_csv(body: bytes, schema: TableSchema | ImageSchema, limits: Limits) -> 
     """The rows of a CSV with a header."""
     if isinstance(schema, ImageSchema):
         raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
-    reader = csv.reader(io.StringIO(_text(body), newline=""), strict=True)
+    text = _text(body)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sniff(body[:SAMPLE]), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         rows, lines = [], []
@@ -90,7 +93,7 @@ def read_csv(body: bytes, schema: TableSchema | ImageSchema, limits: Limits) -> 
     found = dict(zip(header, zip(*rows, strict=True), strict=True))
     empty = ("",) * len(rows)
     columns = {
-        column.name: [None if of.strip().lower() in MISSING else of.strip() for of in found.get(column.name, empty)]
+        column.name: [None if of.strip() in MISSING else of.strip() for of in found.get(column.name, empty)]
         for column in schema.columns
     }
     return _asked(schema, columns, dict.fromkeys(header), None, lines, _csv_number)
@@ -130,7 +133,9 @@ def _parsed(body: bytes) -> Any:
     except RecursionError:
         raise Refused(422, "the body is nested too deeply", "send a list of rows: see /docs") from None
     except ValueError:  # A whole number of thousands of digits.
-        raise Refused(422, "the body holds a number of too many digits", "send numbers that a double can hold") from None
+        raise Refused(
+            422, "the body holds a number of too many digits", "send numbers that a double can hold"
+        ) from None
 
 
 def _check_count(number: int, items: str, limits: Limits) -> None:
@@ -143,26 +148,48 @@ def _check_count(number: int, items: str, limits: Limits) -> None:
 # Values to a frame
 
 
-def _asked(schema: TableSchema, columns: Any, names: Any, level: float | None, places: list[str], number: Any) -> Asked:
-    known = [column.name for column in schema.columns]
-    if not any(name in names for name in known):
-        remedy = f"name its columns: {_listed(known)}; null is a missing value"
+def _asked(
+    schema: TableSchema,
+    columns: dict[str, list[Any]],
+    names: Iterable[str],
+    level: float | None,
+    places: list[str],
+    number: Callable[[Any], float],
+) -> Asked:
+    """What rows ask for.
+
+    Args:
+        schema: what the model reads.
+        columns: the values of its columns, as they came.
+        names: of all columns that came.
+        level: of the intervals.
+        places: where each row is, for messages.
+        number: makes a number of a value, or raises ValueError.
+    """
+    known, given = {column.name for column in schema.columns}, set(names)
+    if not known & given:
+        remedy = f"name its columns: {_listed([column.name for column in schema.columns])}; null is a missing value"
         raise Refused(422, "the rows have none of the columns that the model reads", remedy)
     frame: Frame = {}
     for column in schema.columns:
-        values, read = columns[column.name], number if isinstance(column, Number) else _category
-        found = []
-        for place, value in zip(places, values, strict=True):
+        if isinstance(column, Number):
+            read, remedy, kind = number, "send a number or null", np.float64
+        else:
+            # Truth values are read however they are spelled.
+            truths = set(column.categories) <= set(TRUTH)
+            read, remedy, kind = partial(_category, truths=truths), "send a text or null", object
+        found = np.empty(len(places), kind)
+        for place, value in enumerate(columns[column.name]):
             try:
-                found.append(read(value, column))
+                found[place] = read(value)
             except ValueError as problem:
-                remedy = "send a number or null" if isinstance(column, Number) else "send a text or null"
-                raise Refused(422, f"{column.name} is {problem}", remedy, place) from None
-        frame[column.name] = np.asarray(found, np.float64 if isinstance(column, Number) else object)
-    return Asked(frame, level, _notes(schema, frame, [name for name in names if name not in known], names))
+                raise Refused(422, f"{column.name} is {problem}", remedy, places[place]) from None
+        frame[column.name] = found
+    extra = [name for name in dict.fromkeys(names) if name not in known]
+    return Asked(frame, level, _notes(schema, frame, extra))
 
 
-def _json_number(value: Any, column: Number) -> float:
+def _json_number(value: Any) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -176,7 +203,7 @@ def _json_number(value: Any, column: Number) -> float:
     return found
 
 
-def _csv_number(value: str | None, column: Number) -> float:
+def _csv_number(value: str | None) -> float:
     if value is None:
         return math.nan
     try:
@@ -188,35 +215,39 @@ def _csv_number(value: str | None, column: Number) -> float:
     return found
 
 
-def _category(value: Any, column: Category) -> str | None:
-    if value is None or value == "":
+def _category(value: Any, truths: bool) -> str | None:
+    """A category as tables call it: whole numbers without a point, truth values in small letters."""
+    if value is None:
         return None
     if isinstance(value, bool):
-        alike = [name for name in column.categories if name.lower() == str(value).lower()]
-        return alike[0] if alike else str(value).lower()
-    if isinstance(value, int | float):
-        return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+        return TRUTH[value]
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, int):
+        return str(value)
     if not isinstance(value, str):
         raise ValueError(f"{_kind(value)}, not a text")
     if not _is_unicode(value):
         raise ValueError("half of a surrogate pair, which is no text")
-    return value
+    text = value.strip()
+    if truths and text.lower() in TRUTH:
+        return text.lower()
+    return None if text in MISSING else text
 
 
 def _images(given: list[Any], schema: ImageSchema) -> np.ndarray:
     found = np.empty((len(given), *schema.shape), np.float32)
     for place, image in enumerate(given):
         try:
-            found[place] = _decoded(image, schema) if isinstance(image, str) else _nested(image, schema)
+            found[place] = _nested(image, schema)
         except ValueError as problem:
-            remedy = f"send {_image_form(schema)}"
-            raise Refused(422, f"the image {problem}", remedy, f"images[{place}]") from None
+            raise Refused(422, f"the image {problem}", f"send {_image_form(schema)}", f"images[{place}]") from None
     return found
 
 
 def _image_form(schema: ImageSchema) -> str:
     lists = f"{schema.height} lists of {schema.width} values from 0 to 255"
-    return (lists if schema.channels == 1 else f"{schema.channels} times {lists}") + ", or a PNG or JPEG in base64"
+    return lists if schema.channels == 1 else f"{schema.channels} times {lists}"
 
 
 def _nested(image: Any, schema: ImageSchema) -> np.ndarray:
@@ -234,30 +265,24 @@ def _nested(image: Any, schema: ImageSchema) -> np.ndarray:
     return np.asarray(flat, np.float32).reshape(schema.shape)
 
 
-def _decoded(image: str, schema: ImageSchema) -> np.ndarray:
-    try:
-        content = base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("is a text that is no base64") from None
-    raise ValueError(f"{len(content)} bytes")
-
-
 # What there is to note
 
 
-def _notes(schema: TableSchema, frame: Frame, extra: list[str], names: Any) -> list[str]:
+def _notes(schema: TableSchema, frame: Frame, extra: list[str]) -> list[str]:
     """Of columns that are not read or not there, and of values unlike those that were seen."""
     notes = []
-    extra = [name for name in extra if name != schema.target.name]
-    if extra:
-        notes.append(f"not read: {_listed([_quoted(name) for name in extra])}")
-    if schema.target.name in names:
+    if schema.target.name in extra:
+        extra.remove(schema.target.name)
         notes.append(f"{_quoted(schema.target.name)} is what is predicted: it was not read")
+    if extra:
+        shown = [_quoted(name) + _meant(name, schema) for name in extra[:MOST_NAMED]]
+        notes.append(f"not read: {_listed([*shown, *extra[MOST_NAMED:]])}")
     for column in schema.columns:
         values, name = frame[column.name], _quoted(column.name)
         if isinstance(column, Category):
             missing = sum(value is None for value in values.tolist())
-            new = dict.fromkeys(value for value in values.tolist() if value not in (None, *column.categories))
+            known = {None, *column.categories}
+            new = dict.fromkeys(value for value in values.tolist() if value not in known)
             if new:
                 notes.append(
                     f"{name} holds categories that were not seen before, and count as none of the known: "
@@ -274,6 +299,11 @@ def _notes(schema: TableSchema, frame: Frame, extra: list[str], names: Any) -> l
         if missing and not column.flagged:
             notes.append(f"{name} is missing in {_rows(missing)}, which it never was before: {instead}")
     return notes
+
+
+def _meant(name: str, schema: TableSchema) -> str:
+    close = nearest(name, [column.name for column in schema.columns]) if len(name) <= MOST_QUOTED else None
+    return f" (did you mean {_quoted(close)}?)" if close else ""
 
 
 def _rows(number: int) -> str:

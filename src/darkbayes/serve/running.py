@@ -1,5 +1,6 @@
 """The service as a process."""
 
+import contextlib
 import errno
 import socket
 from pathlib import Path
@@ -42,10 +43,9 @@ def serve(
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
         )
-        try:
+        # The customary way to stop it.
+        with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            pass  # The customary way to stop it.
 
 
 def _listening(host: str, port: int) -> socket.socket:
