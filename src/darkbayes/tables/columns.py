@@ -33,8 +33,12 @@ SHOWN = 5
 TRUTH = ("false", "true")
 """What truth values are called, however a file spells them."""
 
-_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf|infinity)", re.IGNORECASE | re.ASCII)
-_PADDED = re.compile(r"[+-]?0\d+", re.ASCII)
+NUMBER = re.compile(r"(?i:[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity))")
+"""What reads as a number."""
+
+PADDED = re.compile(r"[+-]?0[0-9]+")
+"""Digits that begin with a zero: codes rather than numbers."""
+
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.' ]*,\d+", re.ASCII)
 _YEAR, _MONTH, _DAY = r"(?:\d{4}|\d{2})", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])"
 _CLOCK = (
@@ -125,7 +129,7 @@ def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Co
     kind, told = getattr(values.dtype, "kind", "O"), str(values.dtype)
     if told == "category":
         # Whoever declares categories means them, be they numbers.
-        return Column("text", _objects(_text_of(value) for value in np.asarray(values.astype(object))))
+        return Column("text", objects(text_of(value) for value in np.asarray(values.astype(object))))
     if kind in "iuf":
         pandas = hasattr(values, "iloc")
         return Column("number", values.to_numpy(np.float64, na_value=np.nan) if pandas else values.astype(np.float64))
@@ -146,7 +150,7 @@ def column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str]
     if there and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there):
         return Column("number", np.asarray([np.nan if value is None else float(value) for value in plain]))
     codes: dict[str | None, int] = {}
-    numbered = np.asarray([codes.setdefault(_text_of(value), len(codes)) for value in plain], np.int64)
+    numbered = np.asarray([codes.setdefault(text_of(value), len(codes)) for value in plain], np.int64)
     return column_of_texts(name, list(codes), numbered, place)
 
 
@@ -170,17 +174,17 @@ def column_of_texts(
 
     there = np.asarray([text is not None for text in texts], bool)
     total = counts[there].sum()
-    numeric = holding(_NUMBER)
-    padded = numeric & holding(_PADDED)
+    numeric = holding(NUMBER)
+    padded = numeric & holding(PADDED)
     if counts[padded].any():
         example = texts[int(np.flatnonzero(padded & (counts > 0))[0])]
         note = f"{name!r} is read as categories, not numbers: {example!r} begins with a zero"
-        return Column("text", _objects(texts)[codes], note=note)
+        return Column("text", objects(texts)[codes], note=note)
     if counts[numeric].sum() == total:
         values = np.asarray([float(text) if text is not None else np.nan for text in texts], np.float64)
         return Column("number", values[codes])
     if all(text is None or text.lower() in TRUTH for text in texts):
-        return Column("boolean", _objects(text and text.lower() for text in texts)[codes])
+        return Column("boolean", objects(text and text.lower() for text in texts)[codes])
     dates = holding(_DATE) & ~numeric
     if counts[dates].sum() > total / 2:
         return Column("unusable", np.empty(0), dates_problem(name, str(texts[int(np.flatnonzero(dates)[0])])))
@@ -194,7 +198,7 @@ def column_of_texts(
     if counts[numeric].sum() > total / 2:
         strays = np.flatnonzero((there & ~numeric)[codes])
         return Column("unusable", np.empty(0), _strays_problem(name, strays, texts[codes[strays[0]]], place))
-    return Column("text", _objects(texts)[codes])
+    return Column("text", objects(texts)[codes])
 
 
 def _strays_problem(name: str, strays: np.ndarray, first: str | None, place: Callable[[int], str]) -> str:
@@ -229,7 +233,7 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, Real | Decimal) and math.isnan(value)
 
 
-def _text_of(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """A value as a category is called: whole numbers without a point, truth values in small letters."""
     if _is_missing(value):
         return None
@@ -241,7 +245,7 @@ def _text_of(value: Any) -> str | None:
     return str(value).strip()
 
 
-def _objects(values: Iterable[Any]) -> np.ndarray:
+def objects(values: Iterable[Any]) -> np.ndarray:
     """An array of strings and None, never of numpy's own strings."""
     listed = list(values)
     kept = np.empty(len(listed), object)
@@ -253,10 +257,15 @@ def texts_of(column: Column, known: Sequence[str] = ()) -> np.ndarray:
     """A column's values as categories; truth values are spelled as in `TRUTH` if `known` are just these."""
     if column.kind == "number":
         distinct, codes = np.unique(column.values, return_inverse=True)
-        return _objects(_text_of(value) for value in distinct.tolist())[codes]
-    if column.kind == "text" and known and set(known) <= set(TRUTH):
-        return _objects(value and value.lower() if (value or "").lower() in TRUTH else value for value in column.values)
-    return column.values
+        return objects(text_of(value) for value in distinct.tolist())[codes]
+    return spelled(column.values.tolist(), known) if column.kind == "text" else column.values
+
+
+def spelled(texts: Sequence[str | None], known: Sequence[str]) -> np.ndarray:
+    """Text as the categories `known` are spelled: truth values in small letters if these are what is known."""
+    if known and set(known) <= set(TRUTH):
+        return objects(text.lower() if text is not None and text.lower() in TRUTH else text for text in texts)
+    return objects(texts)
 
 
 def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> Frame:

@@ -42,9 +42,11 @@ class BadRow:
 
     line: int
     reason: str
+    unit: str = "line"
+    """What `line` counts."""
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}"
+        return f"{self.unit} {self.line}: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +60,16 @@ class Block:
 
     def lines(self, rows: int) -> np.ndarray:
         """The line in which each row begins, blank lines left out; `rows` is how many there are."""
+        if not rows:
+            return np.empty(0, np.int64)
         if b'"' not in self.data and self.data.count(b"\n") == rows:
             return np.arange(self.line, self.line + rows)
         starts, ends = self.spans()
-        return self.lines_at(starts[ends > starts])
+        lines = self.lines_at(starts[ends > starts])
+        if len(lines) != rows:
+            last = self.line + self.data.count(b"\n") - 1
+            raise InvalidInput(f"lines {self.line} to {last} hold quotes that can be read in two ways: double them")
+        return lines
 
     def lines_at(self, positions: np.ndarray) -> np.ndarray:
         """The numbers of the lines that hold these bytes."""
@@ -95,16 +103,16 @@ class CsvFile:
     """A CSV file that is open for reading.
 
     Args:
-        path: The file; one compressed by gzip will do.
+        source: The file; one compressed by gzip will do. Or its content.
         delimiter: What separates the columns; found out unless given.
     """
 
-    def __init__(self, path: Path, delimiter: str | None = None):
-        self.path = path
-        self._stream: BinaryIO = _open(path)
+    def __init__(self, source: Path | bytes, delimiter: str | None = None):
+        self.path = name_of(source)
+        self._stream: BinaryIO = _open(source)
         try:
             self._chunks = _universal(self._stream)
-            self._rest, self._line = _head(path, self._chunks), 1
+            self._rest, self._line = _head(self.path, self._chunks), 1
             self.delimiter = _checked(delimiter) if delimiter else sniff(self._rest[:SAMPLE])
             self.names = self._header()
         except BaseException:
@@ -137,7 +145,7 @@ class CsvFile:
         row = next(csv.reader(io.StringIO(first.decode(), newline=""), delimiter=self.delimiter))
         names = [name.strip() or f"column {k}" for k, name in enumerate(row, 1)]
         self._require_several(first.decode(), names)
-        require_distinct(names, str(self.path))
+        require_distinct(names, self.path)
         return tuple(names)
 
     def _more(self) -> bool:
@@ -255,7 +263,14 @@ def _bytes(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def _open(path: Path) -> BinaryIO:
+def name_of(source: Path | bytes) -> str:
+    """What messages call a file, or a table that came without one."""
+    return "the table" if isinstance(source, bytes) else str(source)
+
+
+def _open(path: Path | bytes) -> BinaryIO:
+    if isinstance(path, bytes):
+        return io.BytesIO(path)
     with path.open("rb") as stream:
         compressed = stream.read(2) == b"\x1f\x8b"
     opener: Any = gzip.open if compressed else open
@@ -277,7 +292,7 @@ def _universal(stream: BinaryIO) -> Iterator[bytes]:
         yield b"\n"
 
 
-def _head(path: Path, chunks: Iterator[bytes]) -> bytes:
+def _head(path: str, chunks: Iterator[bytes]) -> bytes:
     """The first bytes, without the mark that says UTF-8; what is no CSV file is refused."""
     head = next(chunks, b"")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -289,7 +304,7 @@ def _head(path: Path, chunks: Iterator[bytes]) -> bytes:
     return head.removeprefix(b"\xef\xbb\xbf")
 
 
-def _require_utf8(path: Path, data: bytes, line: int) -> None:
+def _require_utf8(path: str, data: bytes, line: int) -> None:
     if data.isascii():
         return
     try:

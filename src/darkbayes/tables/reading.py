@@ -14,6 +14,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import (
     MISSING,
+    PADDED,
     TRUTH,
     Column,
     Table,
@@ -56,9 +57,11 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def is_parquet(path: Path) -> bool:
-    """Whether the file's first bytes are those of a Parquet file."""
-    with path.open("rb") as stream:
+def is_parquet(source: Path | bytes) -> bool:
+    """Whether the first bytes are those of a Parquet file."""
+    if isinstance(source, bytes):
+        return source.startswith(b"PAR1")
+    with source.open("rb") as stream:
         return stream.read(4) == b"PAR1"
 
 
@@ -154,42 +157,68 @@ def _read_parquet(path: Path) -> Table:
 
 def column_of_arrow(name: str, values: Any, place: Callable[[int], str]) -> Column:
     """A column of any type that arrow has."""
-    pa, kind = arrow(), values.type
-    if pa.types.is_dictionary(kind):
-        values = values.cast(kind.value_type)
-        kind = values.type
-    if pa.types.is_null(kind):
-        return Column("number", np.full(len(values), np.nan))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    pa, values = arrow(), decoded(values)
+    if is_number(values.type):
         return Column("number", floats(values))
-    if pa.types.is_boolean(kind):
-        names = np.asarray([*TRUTH, None], object)
-        return Column("boolean", names[pa.compute.fill_null(values.cast(pa.int8()), 2).to_numpy()])
-    if pa.types.is_temporal(kind):
-        example = next((value for value in values.to_pylist() if value is not None), kind)
-        return Column("unusable", np.empty(0), dates_problem(name, str(example)))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_boolean(values.type):
+        return Column("boolean", truths(values))
+    if is_text(values.type):
         return column_of_strings(name, values, place)
-    return Column("unusable", np.empty(0), kind_problem(name, str(kind)))
+    return Column("unusable", np.empty(0), _type_problem(name, values))
+
+
+def _type_problem(name: str, values: Any) -> str:
+    if not arrow().types.is_temporal(values.type):
+        return kind_problem(name, str(values.type))
+    there = values.drop_null()
+    return dates_problem(name, str(there[0].as_py() if len(there) else values.type))
+
+
+def decoded(values: Any) -> Any:
+    """Values that are stored once each, as their own type."""
+    return values.cast(values.type.value_type) if arrow().types.is_dictionary(values.type) else values
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a type of arrow is one of numbers; a column of nothing counts."""
+    types = arrow().types
+    return any(of(kind) for of in (types.is_null, types.is_integer, types.is_floating, types.is_decimal))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of arrow is one of strings."""
+    types = arrow().types
+    return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def floats(values: Any) -> np.ndarray:
     """Numbers of any type that arrow has as float64, NaN where one is missing."""
     pa = arrow()
     numbers = pa.compute.cast(values, pa.float64(), safe=False)
-    return np.array(pa.compute.fill_null(numbers, np.nan).to_numpy(), np.float64)
+    return np.array(pa.compute.fill_null(numbers, np.nan).to_numpy(zero_copy_only=False), np.float64)
+
+
+def truths(values: Any) -> np.ndarray:
+    """Truth values by their names, None where one is missing."""
+    pa = arrow()
+    names = np.asarray([*TRUTH, None], object)
+    return names[pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy(zero_copy_only=False)]
+
+
+def trimmed(values: Any) -> Any:
+    """Strings without space around them, null where they say that a value is missing."""
+    pa = arrow()
+    # Views lack most of the functions that strings have.
+    values = values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
+    short = pa.compute.utf8_trim_whitespace(values)
+    marked = pa.compute.is_in(short, value_set=pa.array(sorted(MISSING), short.type))
+    return pa.compute.if_else(marked, pa.scalar(None, short.type), short)
 
 
 def column_of_strings(name: str, values: Any, place: Callable[[int], str]) -> Column:
     """A column of strings that arrow holds."""
-    pa = arrow()
-    trimmed = pa.compute.utf8_trim_whitespace(values)
-    known = pa.compute.if_else(
-        pa.compute.is_in(trimmed, value_set=pa.array(sorted(MISSING), trimmed.type)),
-        pa.scalar(None, trimmed.type),
-        trimmed,
-    )
-    if not pa.compute.any(pa.compute.match_substring_regex(known, r"^[+-]?0[0-9]+$")).as_py():
+    pa, known = arrow(), trimmed(values)
+    if not pa.compute.any(pa.compute.match_substring_regex(known, f"^{PADDED.pattern}$")).as_py():
         try:
             return Column("number", floats(known.cast(pa.float64())))
         except pa.ArrowInvalid:

@@ -140,7 +140,9 @@ class TableSchema:
             values, numbers = matrices["numbers"], self.numbers
             missing = np.isnan(values)
             filled = np.where(missing, [column.fill for column in numbers], values)
-            scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
+            # What overflows is far beyond the reach, and ends there.
+            with np.errstate(over="ignore"):
+                scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
             parts += [np.clip(scaled, -REACH, REACH), missing[:, [column.flagged for column in numbers]]]
         for k, column in enumerate(self.categories):
             names = [*column.categories, ""] if column.flagged else list(column.categories)

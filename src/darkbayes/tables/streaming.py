@@ -1,0 +1,336 @@
+"""The rows of a file, some at a time: predictions need no more memory for a large file than for a small one.
+
+A file is read by blocks, in order. What a block's cells are is not guessed but known from the schema, so that arrow
+reads numbers at once; a block in which a cell is no number is read again as text, and its bad rows are found.
+"""
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput, require_count
+from darkbayes.tables.columns import NUMBER, listed, objects, require_columns, require_distinct, spelled, text_of
+from darkbayes.tables.csvfile import BadRow, Block, CsvFile, listed_rows, name_of
+from darkbayes.tables.reading import (
+    arrow,
+    coded,
+    decoded,
+    existing,
+    floats,
+    is_number,
+    is_parquet,
+    is_text,
+    parse,
+    trimmed,
+    truths,
+)
+from darkbayes.tables.schema import Category, ClassTarget, Frame, TableSchema
+
+BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
+"""Rows of a batch, or fewer for them to have no more cells than this."""
+
+KEPT_BAD = 1000
+"""Bad rows of which the reason is kept; the others are counted."""
+
+BUFFER = 2**20
+"""Bytes of a Parquet file's column that are read at a time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some rows of a file, in its order."""
+
+    frame: Frame
+    """What `TableSchema.matrices` and `TableSchema.encode` take."""
+    target: np.ndarray | None
+    """What the target's `encode` takes, if it was asked for."""
+    lines: np.ndarray
+    """The line of each row, or its number in a Parquet file, from 1."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+class Batches:
+    """The rows of a file in batches; see `read_batches`.
+
+    Attributes:
+        unit: What the `lines` of a batch count: "line" or "row".
+        bad: The rows that were left out, the first `KEPT_BAD` of them.
+        num_bad: How many were left out.
+        num_rows: How many were delivered.
+        no_target: How many rows were left out because they have no target, if it was asked for.
+        unknown: How many cells of each column hold a category that the schema does not know.
+        names: The file's columns.
+    """
+
+    def __init__(
+        self,
+        source: Path | bytes,
+        schema: TableSchema,
+        rows: int | None,
+        on_bad: Literal["refuse", "skip"],
+        target: bool,
+        delimiter: str | None,
+    ):
+        if on_bad not in ("refuse", "skip"):
+            raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
+        self._source, self._name, self._delimiter = source, name_of(source), delimiter
+        self._schema, self._skip = schema, on_bad == "skip"
+        wanted: list[Any] = [*schema.columns, *([schema.target] if target else [])]
+        self._known = {
+            column.name: column.categories if isinstance(column, Category) else column.classes
+            for column in wanted
+            if isinstance(column, Category | ClassTarget)
+        }
+        self._wanted, self._target = [column.name for column in wanted], schema.target.name if target else None
+        fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(wanted), 1)), 1)
+        self._rows = fitting if rows is None else require_count("rows", rows)
+        self._parquet = is_parquet(source)
+        self.unit: Literal["line", "row"] = "row" if self._parquet else "line"
+        self.names = self._header()
+        require_columns(self._wanted, self.names, self._name)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.bad: list[BadRow] = []
+        self.num_bad = self.num_rows = self.no_target = 0
+        self.unknown: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of the rows delivered so far, in words."""
+        met = {*self._wanted, *self._schema.ignored, self._schema.target.name}
+        extra = [name for name in self.names if name not in met]
+        notes = []
+        if extra:
+            notes.append(f"not there when the model was fitted, and not read: {listed(extra)}")
+        for name, count in self.unknown.items():
+            cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
+            notes.append(f"{name!r}: {cells} that the model does not know, such as {self._examples[name]!r}")
+        if self.no_target:
+            notes.append(f"{self.no_target} row{'s have' if self.no_target > 1 else ' has'} no {self._target!r}")
+        if self.num_bad:
+            left = f"{self.num_bad} bad row{'s are' if self.num_bad > 1 else ' is'} left out"
+            notes.append(f"{left}: {listed_rows(self.bad, self.num_bad)}")
+        return notes
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._reset()
+        waiting: list[Batch] = []
+        for part in self._parquet_parts() if self._parquet else self._csv_parts():
+            waiting.append(part)
+            if sum(len(of) for of in waiting) >= self._rows:
+                joined = _joined(waiting)
+                whole = len(joined) - len(joined) % self._rows
+                for start in range(0, whole, self._rows):
+                    yield self._counted(_part(joined, slice(start, start + self._rows)))
+                waiting = [_part(joined, slice(whole, None))]
+        if any(len(of) for of in waiting):
+            yield self._counted(_joined(waiting))
+        if not self.num_rows and not self.num_bad and not self.no_target:
+            raise InvalidInput(f"{self._name} has the names of {len(self.names)} columns, but no rows")
+
+    def _counted(self, batch: Batch) -> Batch:
+        self.num_rows += len(batch)
+        return batch
+
+    def _header(self) -> list[str]:
+        if self._parquet:
+            with self._open_parquet() as file:
+                names = file.schema_arrow.names
+                require_distinct(names, self._name)
+                for name in self._wanted:
+                    if name in names:
+                        self._require_type(name, file.schema_arrow.field(name).type)
+                return names
+        with CsvFile(self._source, self._delimiter) as file:
+            return list(file.names)
+
+    def _open_parquet(self) -> Any:
+        pa = arrow()
+        source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
+        try:
+            return pa.parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False)
+        except (pa.ArrowInvalid, OSError) as problem:
+            raise InvalidInput(f"{self._name} cannot be read as Parquet: {problem}") from None
+
+    def _require_type(self, name: str, kind: Any) -> None:
+        pa = arrow()
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if is_number(kind) or is_text(kind) or (name in self._known and pa.types.is_boolean(kind)):
+            return
+        meant = "categories" if name in self._known else "numbers"
+        raise InvalidInput(f"{name!r} of {self._name} must hold {meant}, as when the model was fitted, not {kind}")
+
+    def _parquet_parts(self) -> Iterator[Batch]:
+        start = 1
+        with self._open_parquet() as file:
+            for found in file.iter_batches(self._rows, columns=self._wanted, use_threads=False):
+                lines = np.arange(start, start + found.num_rows)
+                start += found.num_rows
+                columns = {name: decoded(found.column(name)) for name in self._wanted}
+                yield self._converted(columns, lines, [])
+
+    def _csv_parts(self) -> Iterator[Batch]:
+        pa = arrow()
+        with CsvFile(self._source, self._delimiter) as file:
+            places = {name: file.names.index(name) for name in self._wanted}
+            types = {at: pa.string() if name in self._known else pa.float64() for name, at in places.items()}
+            for block in file.blocks():
+                found, lines, bad = self._parsed(block, len(file.names), types)
+                yield self._converted({name: found.column(str(at)) for name, at in places.items()}, lines, bad)
+
+    def _parsed(self, block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
+        """A block's rows of the right length, their lines, and the other rows; numbers as text if some are none."""
+        pa = arrow()
+        try:
+            found = parse(block, width, types)
+            return found, block.lines(found.num_rows), []
+        except pa.ArrowInvalid:
+            block, lines, bad = block.without_ragged(width)
+        try:
+            return parse(block, width, types), lines, bad
+        except pa.ArrowInvalid:
+            return parse(block, width, dict.fromkeys(types, pa.string())), lines, bad
+
+    def _converted(self, columns: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
+        """The good rows among these, as a frame holds them."""
+        good, bad = np.ones(len(lines), bool), list(bad)
+        values: Frame = {}
+
+        def reject(rows: np.ndarray, reasons: list[str]) -> None:
+            # A row is reported once, for its first bad cell.
+            bad.extend(
+                BadRow(int(lines[row]), reason, self.unit)
+                for row, reason in zip(rows.tolist(), reasons, strict=True)
+                if good[row]
+            )
+            good[rows] = False
+
+        for name, column in columns.items():
+            if name in self._known:
+                values[name] = texts = _texts(column, self._known[name])
+                if name == self._target:
+                    rows = np.flatnonzero(self._strange(name, texts))
+                    reject(rows, [f"{name!r} is {texts[row]!r}, none of the classes" for row in rows])
+                continue
+            values[name], stray = _numbers(column)
+            reject(stray, [f"{name!r} is {column[row].as_py().strip()!r}, not a number" for row in stray.tolist()])
+            infinite = np.flatnonzero(np.isinf(values[name]))
+            reject(infinite, [f"{name!r} is infinite"] * len(infinite))
+        self._report(sorted(bad, key=lambda row: row.line), lines)
+        if self._target is not None:
+            target = values[self._target]
+            classes = self._target in self._known
+            there = np.asarray([of is not None for of in target.tolist()], bool) if classes else ~np.isnan(target)
+            self.no_target += int((good & ~there).sum())
+            good &= there
+        kept = values if good.all() else {name: of[good] for name, of in values.items()}
+        for name in self._known:
+            if name != self._target:
+                self._count_unknown(name, kept[name])
+        frame = {column.name: kept[column.name] for column in self._schema.columns}
+        return Batch(frame, kept[self._target] if self._target is not None else None, lines[good])
+
+    def _strange(self, name: str, texts: np.ndarray) -> np.ndarray:
+        """Which of a column's categories are not known."""
+        strange = set(texts.tolist()).difference(self._known[name], [None])
+        return np.asarray([text in strange for text in texts.tolist()], bool) if strange else np.zeros(len(texts), bool)
+
+    def _count_unknown(self, name: str, texts: np.ndarray) -> None:
+        strange = self._strange(name, texts)
+        if strange.any():
+            self.unknown[name] += int(strange.sum())
+            self._examples.setdefault(name, texts[int(strange.argmax())])
+
+    def _report(self, bad: list[BadRow], lines: np.ndarray) -> None:
+        if not bad:
+            return
+        self.num_bad += len(bad)
+        self.bad += bad[: KEPT_BAD - len(self.bad)]
+        if not self._skip:
+            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
+            raise InvalidInput(
+                f"{self._name}: {listed_rows(bad)} (read up to {self.unit} {last}). Correct these rows, or have such "
+                "rows left out (--on-bad skip)"
+            )
+
+
+def read_batches(
+    source: str | os.PathLike[str] | bytes,
+    schema: TableSchema,
+    *,
+    rows: int | None = None,
+    on_bad: Literal["refuse", "skip"] = "refuse",
+    target: bool = False,
+    delimiter: str | None = None,
+) -> Batches:
+    r"""Read a CSV or a Parquet file of any size for prediction, in order and in bounded memory.
+
+    Columns that the schema does not read are passed over. What the file as a whole lacks is said at once; a row is bad
+    if it has too many or too few fields, or text or infinity where a number must be. Bytes that are not UTF-8, and
+    quotes that are never closed, are refused in any case: what comes after them cannot be trusted.
+
+    Args:
+        source: The file, or its content as bytes.
+        schema: What the model reads.
+        rows: Of each batch but the last; by default some thousands, fewer if there are many columns.
+        on_bad: Refuse a file with bad rows at the first of them, or skip them and go on.
+        target: Whether the target is delivered too, for rows that have one; a row with an unknown class is bad.
+        delimiter: What separates the columns of a CSV file; found out unless given.
+
+    >>> from darkbayes.tables.schema import Number, RealTarget
+    >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
+    >>> schema = TableSchema((size,), RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0))
+    >>> batches = read_batches(b"size,shop\n1.5,a\nbig,b\n2.5,c\n", schema, on_bad="skip")
+    >>> [(batch.frame["size"].tolist(), batch.lines.tolist()) for batch in batches]
+    [([1.5, 2.5], [2, 4])]
+    >>> batches.notes[-1]
+    "1 bad row is left out: line 3: 'size' is 'big', not a number"
+    """
+    return Batches(source if isinstance(source, bytes) else existing(source), schema, rows, on_bad, target, delimiter)
+
+
+def _numbers(column: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A column's numbers, and the rows in which there is something else."""
+    if is_number(column.type):
+        return floats(column), np.empty(0, np.int64)
+    pa, known = arrow(), trimmed(column)
+    fits = pa.compute.match_substring_regex(known, f"^{NUMBER.pattern}$")
+    stray = ~pa.compute.fill_null(fits, True).to_numpy(zero_copy_only=False)
+    numeric = pa.compute.if_else(fits, known, pa.scalar(None, known.type))
+    return floats(numeric.cast(pa.float64())), np.flatnonzero(stray)
+
+
+def _texts(column: Any, known: tuple[str, ...]) -> np.ndarray:
+    """A column's categories."""
+    if arrow().types.is_boolean(column.type):
+        return truths(column)
+    if is_number(column.type):
+        distinct, codes = np.unique(floats(column), return_inverse=True)
+        return objects(text_of(value) for value in distinct.tolist())[codes]
+    distinct, codes = coded(trimmed(column))
+    return spelled(distinct, known)[codes]
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    targets = [part.target for part in parts if part.target is not None]
+    return Batch(
+        {name: np.concatenate([part.frame[name] for part in parts]) for name in parts[0].frame},
+        np.concatenate(targets) if targets else None,
+        np.concatenate([part.lines for part in parts]),
+    )
+
+
+def _part(batch: Batch, rows: slice) -> Batch:
+    frame = {name: values[rows] for name, values in batch.frame.items()}
+    return Batch(frame, None if batch.target is None else batch.target[rows], batch.lines[rows])

@@ -1,0 +1,322 @@
+"""Files read and predictions written in batches."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from darkbayes.errors import InvalidInput
+from darkbayes.tables import (
+    Category,
+    ClassPredictions,
+    ClassTarget,
+    Number,
+    PredictionWriter,
+    RealPredictions,
+    RealTarget,
+    TableSchema,
+    csvfile,
+    read_batches,
+    read_table,
+)
+
+
+def number(name):
+    return Number(name, 0.0, 1.0, 0.0, flagged=True, low=0.0, high=1.0, whole=False)
+
+
+PRICE = RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
+SCHEMA = TableSchema(
+    (number("size"), Category("colour", ("blue", "red"), flagged=True), Category("new", ("false", "true"), False)),
+    PRICE,
+    {"id": "it counts the rows"},
+)
+GOOD = "id,colour,size,new,price\n1,red,1.5,True,10\n2,NA,?,FALSE,20\n3, blue ,-3e2,-,30\n"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Files are read by so few bytes at a time that even a small one has many blocks."""
+    monkeypatch.setattr(csvfile, "BLOCK", 16)
+
+
+def together(batches):
+    """All rows of a file, as lists."""
+    parts = list(batches)
+    names = parts[0].frame
+    frame = {name: [value for part in parts for value in part.frame[name].tolist()] for name in names}
+    return frame, [line for part in parts for line in part.lines.tolist()]
+
+
+def test_a_csv_file_and_a_parquet_file_give_the_columns_of_the_schema(tmp_path):
+    columns = {
+        "new": [True, False, None],
+        "size": pa.array([1.5, None, -300]),
+        "colour": pa.array(["red", None, "blue"]).dictionary_encode(),
+        "a.b": [1, 2, 3],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text(GOOD)
+    for source, lines, unit in ((tmp_path / "t.csv", [2, 3, 4], "line"), (tmp_path / "t.parquet", [1, 2, 3], "row")):
+        batches = read_batches(source, SCHEMA)
+        frame, found = together(batches)
+        np.testing.assert_array_equal(frame["size"], [1.5, np.nan, -300])
+        assert frame["colour"] == ["red", None, "blue"]
+        assert frame["new"] == ["true", "false", None]
+        assert (found, batches.unit, batches.num_rows, batches.num_bad) == (lines, unit, 3, 0)
+    assert read_batches(tmp_path / "t.csv", SCHEMA).notes == []
+    assert batches.notes == ["not there when the model was fitted, and not read: 'a.b'"]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_batches_have_the_rows_asked_for_in_the_order_of_the_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("size,colour,new\n" + "".join(f"{k},red,true\n" for k in range(50)))
+    pq.write_table(pa.table({"size": range(50), "colour": ["red"] * 50, "new": [True] * 50}), tmp_path / "t.parquet")
+    for source in (path, tmp_path / "t.parquet"):
+        parts = list(read_batches(source, SCHEMA, rows=7))
+        assert [len(part) for part in parts] == [7] * 7 + [1]
+        frame, lines = together(parts)
+        assert frame["size"] == list(range(50))
+        assert lines == sorted(lines)
+        assert SCHEMA.encode(parts[0].frame).shape == (7, 7)
+
+
+@pytest.mark.parametrize("block", [16, 2**20])
+def test_bad_rows_are_skipped_with_their_line_numbers_or_refuse_the_file(monkeypatch, block):
+    monkeypatch.setattr(csvfile, "BLOCK", block)
+    text = (
+        b"\nsize,colour,new\n"
+        b"1,red,true\n"
+        b'2,"two\nlines",true\n'
+        b"\n   \n"
+        b"big,red,true\n"
+        b"4,red\n"
+        b"5,blue,false,extra\n"
+        b"inf,blue,false\n"
+        b'huge,5"pipe,true\n'
+        b" NA ,blue,false\n"
+        b'"9",red,"true"\n'
+    )
+    batches = read_batches(text, SCHEMA, on_bad="skip")
+    frame, lines = together(batches)
+    np.testing.assert_array_equal(frame["size"], [1, 2, np.nan, 9])
+    assert frame["colour"] == ["red", "two\nlines", "blue", "red"]
+    assert lines == [3, 4, 13, 14]
+    assert [str(bad) for bad in batches.bad] == [
+        "line 8: 'size' is 'big', not a number",
+        "line 9: 2 fields instead of 3",
+        "line 10: 4 fields instead of 3",
+        "line 11: 'size' is infinite",
+        "line 12: 'size' is 'huge', not a number",
+    ]
+    assert batches.notes[-1].startswith("5 bad rows are left out: line 8")
+    with pytest.raises(InvalidInput, match=r"the table: line 8: 'size' is 'big', not a number.*--on-bad skip"):
+        list(read_batches(text, SCHEMA))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cells=st.lists(
+        st.text(st.characters(codec="ascii", exclude_characters="\r\x00"), max_size=6), min_size=1, max_size=9
+    ),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    blanks=st.lists(st.integers(0, 2), min_size=9, max_size=9),
+    block=st.integers(4, 40),
+)
+def test_line_numbers_are_those_in_which_the_rows_begin(cells, quoting, blanks, block):
+    written, expected = io.StringIO(), []
+    writer = csv.writer(written, quoting=quoting, lineterminator="\n")
+    writer.writerow(["size", "colour", "new"])
+    for k, (cell, blank) in enumerate(zip(cells, blanks, strict=False)):
+        written.write("\n" * blank)
+        expected.append(written.getvalue().count("\n") + 1)
+        writer.writerow([k, cell, "true"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csvfile, "BLOCK", block)
+        frame, lines = together(read_batches(written.getvalue().encode(), SCHEMA))
+    assert lines == expected
+    assert frame["size"] == list(range(len(cells)))
+
+
+def test_columns_that_are_not_there_are_named_with_the_nearest():
+    with pytest.raises(InvalidInput, match=r"the table has no column 'size': did you mean 'Size'\?"):
+        read_batches(GOOD.replace("size", "Size").encode(), SCHEMA)
+    with pytest.raises(InvalidInput, match="no 3 columns: 'size', 'colour', 'new'"):
+        read_batches(b"x,y\n1,2\n", SCHEMA)
+    with pytest.raises(InvalidInput, match="several columns of the name 'id'"):
+        read_batches(GOOD.replace("size", "id").encode(), SCHEMA)
+
+
+def test_extra_columns_and_unknown_categories_are_noted_and_predicted():
+    text = "shop,colour,size,new\na,green,1,true\nb,red,2,true\nc,pink,3,perhaps\n"
+    batches = read_batches(text.encode(), SCHEMA)
+    frame, _ = together(batches)
+    assert frame["colour"] == ["green", "red", "pink"]
+    assert batches.unknown == {"colour": 2, "new": 1}
+    assert batches.notes == [
+        "not there when the model was fitted, and not read: 'shop'",
+        "'colour': 2 cells hold categories that the model does not know, such as 'green'",
+        "'new': 1 cell holds a category that the model does not know, such as 'perhaps'",
+    ]
+
+
+def test_the_target_is_delivered_when_it_is_asked_for():
+    text = GOOD.replace("3, blue ,-3e2,-,30", "3,blue,1,true,NA")
+    batches = read_batches(text.encode(), SCHEMA, target=True)
+    (batch,) = batches
+    assert batch.target is not None
+    assert batch.target.tolist() == [10, 20]
+    assert (batch.lines.tolist(), batches.no_target) == ([2, 3], 1)
+    assert batches.notes == ["1 row has no 'price'"]
+    with pytest.raises(InvalidInput, match="no column 'price'"):
+        read_batches(b"size,colour,new\n1,red,true\n", SCHEMA, target=True)
+
+
+def test_a_class_that_is_none_makes_a_row_bad_if_the_target_is_asked_for():
+    schema = TableSchema((number("x"),), ClassTarget("y", ("false", "true"), "boolean"))
+    batches = read_batches(b"x,y\n1,TRUE\n2,maybe\n3,false\n", schema, target=True, on_bad="skip")
+    (batch,) = batches
+    assert batch.target is not None
+    assert batch.target.tolist() == ["true", "false"]
+    assert str(batches.bad[0]) == "line 3: 'y' is 'maybe', none of the classes"
+    assert len(next(iter(read_batches(b"x,y\n1,TRUE\n2,maybe\n3,false\n", schema)))) == 3
+
+
+def test_integers_are_classes_whatever_a_parquet_file_makes_of_them(tmp_path):
+    schema = TableSchema((number("x"),), ClassTarget("y", ("0", "1"), "integer"))
+    for values in ([0, 1, None], [0.0, 1.0, None], ["0", "1", ""]):
+        pq.write_table(pa.table({"x": ["1", "NA", "2"], "y": values}), tmp_path / "t.parquet")
+        (batch,) = read_batches(tmp_path / "t.parquet", schema, target=True)
+        assert batch.target is not None
+        assert batch.target.tolist() == ["0", "1"]
+        np.testing.assert_array_equal(batch.frame["x"], [1, np.nan])
+
+
+def test_text_in_a_parquet_column_of_numbers_is_a_bad_row_and_other_types_are_refused(tmp_path):
+    schema = TableSchema((number("x"),), PRICE)
+    pq.write_table(pa.table({"x": ["1", "two", "3"]}), tmp_path / "t.parquet")
+    with pytest.raises(InvalidInput, match="row 2: 'x' is 'two', not a number"):
+        list(read_batches(tmp_path / "t.parquet", schema))
+    pq.write_table(pa.table({"x": pa.array([1], pa.timestamp("s"))}), tmp_path / "t.parquet")
+    with pytest.raises(InvalidInput, match=r"'x' .* must hold numbers, as when the model was fitted, not timestamp"):
+        read_batches(tmp_path / "t.parquet", schema)
+
+
+def test_files_that_cannot_be_trusted_are_refused_even_if_bad_rows_are_skipped():
+    for text, told in (
+        (b"", "is empty"),
+        (b"size,colour,new\n", "names of 3 columns, but no rows"),
+        (b"size,colour,new\n1,M\xfcnchen,true\n", "line 2 holds the byte 0xFC"),
+        (b'size,colour,new\n1,red,true\n2,"red,true\n', "row of line 3 is not closed"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            list(read_batches(text, SCHEMA, on_bad="skip"))
+    with pytest.raises(InvalidInput, match="on_bad must be"):
+        read_batches(GOOD.encode(), SCHEMA, on_bad="mend")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_file_can_be_gone_through_again():
+    batches = read_batches(GOOD.encode(), SCHEMA)
+    first = together(batches)
+    np.testing.assert_equal(together(batches), first)
+    assert batches.num_rows == 3
+
+
+# Predictions.
+
+
+def real(rows):
+    mean, std = np.arange(rows) + 100.0, np.full(rows, 2.0)
+    return RealPredictions(mean, std, std, 0 * std, mean, std)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_written_predictions_read_back(tmp_path, name):
+    path = tmp_path / "new" / name
+    with PredictionWriter(path, PRICE, level=0.5, number="line") as writer:
+        writer.write(real(2), [2, 5])
+        writer.write(real(3), [6, 7, 9])
+        assert not path.exists()
+    table = read_table(path)
+    assert list(table.columns) == ["line", "mean", "std", "aleatoric_std", "epistemic_std", "lower_50", "upper_50"]
+    assert table.columns["line"].values.tolist() == [2, 5, 6, 7, 9]
+    assert table.columns["mean"].values.tolist() == [100, 101, 100, 101, 102]
+    np.testing.assert_allclose(table.columns["upper_50"].values[0], 100 + 2 * 0.6744898)
+    assert [found.name for found in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("classes", "kind", "values", "stored"),
+    [
+        (("no, never", "yes"), "text", ["yes", "no, never"], pa.string()),
+        (("false", "true"), "boolean", [True, False], pa.bool_()),
+        (("3", "5"), "integer", [5, 3], pa.int64()),
+    ],
+)
+def test_classes_are_written_as_they_were_in_the_users_own_file(tmp_path, classes, kind, values, stored):
+    probs = np.asarray([[0.25, 0.75], [0.5, 0.5]])
+    predictions = ClassPredictions(probs, *[np.asarray([0.5, 0.25])] * 3)
+    for name in ("out.csv", "out.parquet"):
+        with PredictionWriter(tmp_path / name, ClassTarget("y", classes, kind)) as writer:
+            writer.write(predictions)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.field("prediction").type == stored
+    assert table["prediction"].to_pylist() == values
+    assert table["probability"].to_pylist() == [0.75, 0.5]
+    assert table[f"probability_{classes[0]}"].to_pylist() == [0.25, 0.5]
+    assert table.column_names[-3:] == ["entropy", "expected_entropy", "mutual_information"]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        header, first, _ = csv.reader(file)
+    assert header == table.column_names
+    assert first[0] == str(values[0]).lower() if kind == "boolean" else str(values[0])
+
+
+def test_after_an_error_no_file_is_left_and_the_old_one_stays(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+
+    def fail():
+        with PredictionWriter(path, PRICE) as writer:
+            writer.write(real(2))
+            raise InvalidInput("a bad row")
+
+    with pytest.raises(InvalidInput, match="a bad row"):
+        fail()
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_predictions_of_no_rows_are_a_header(tmp_path):
+    for target in (PRICE, ClassTarget("y", ("a", "b"))):
+        with PredictionWriter(tmp_path / "out.csv", target, number="line"):
+            pass
+        (header,) = (tmp_path / "out.csv").read_text().splitlines()
+        assert header.startswith("line,")
+
+
+def test_predictions_go_to_the_standard_output_if_asked(capfdbinary):
+    with PredictionWriter("-", PRICE) as writer:
+        writer.write(real(1))
+    out = capfdbinary.readouterr().out.decode().splitlines()
+    assert out[0].startswith("mean,std")
+    assert out[1].startswith("100,2,2,0,")
+    assert not Path("-").exists()
+
+
+def test_a_writer_refuses_a_folder_a_wrong_level_and_the_wrong_predictions(tmp_path):
+    with pytest.raises(InvalidInput, match="is a folder"):
+        PredictionWriter(tmp_path, PRICE)
+    with pytest.raises(InvalidInput, match="level must lie between 0 and 1"):
+        PredictionWriter(tmp_path / "out.csv", PRICE, level=90)
+    with (
+        pytest.raises(InvalidInput, match="'y' is a class, but numbers were predicted"),
+        PredictionWriter(tmp_path / "out.csv", ClassTarget("y", ("a", "b"))) as writer,
+    ):
+        writer.write(real(1))
