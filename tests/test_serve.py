@@ -1,5 +1,6 @@
 """The service: what it answers, what it refuses and how, and that nothing sent to it makes it fail."""
 
+import base64
 import csv
 import io
 import json
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import shipped_models
 from darkbayes.bench.malformed import malformed
@@ -35,9 +37,7 @@ HOUSE = {"rooms": 5, "crime rate": 0.5, "distance": 3.25, "colour": "red"}
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return {
-        name: Shipped(shipped_models.write(folder / name, schema)) for name, schema in shipped_models.SCHEMAS.items()
-    }
+    return {name: Shipped(shipped_models.write(folder / name, name)) for name in shipped_models.SCHEMAS}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,15 @@ def refused(answer, status, *words):
     for word in words:
         assert word in json.dumps(content), content
     return content
+
+
+def picture(size, kind="PNG"):
+    """A picture whose right half is bright, as a file in base64."""
+    image = Image.new("L", size)
+    image.paste(255, (size[0] // 2, 0, *size))
+    file = io.BytesIO()
+    image.save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 # What is answered
@@ -135,6 +144,15 @@ def test_images_come_as_lists_with_or_without_the_axis_of_channels(clients):
     content = clients["digits"].post("/predict", json={"images": [image, [image]]}).json()
     assert content["classes"] == list(range(10))
     assert content["predictions"][0] == content["predictions"][1]
+
+
+def test_images_come_as_files_of_any_size(clients):
+    lists = [[0] * 4 + [255] * 4] * 8
+    files = [picture((8, 8)), "data:image/png;base64," + picture((8, 8)), picture((800, 800), "JPEG")]
+    first, *others = clients["digits"].post("/predict", json={"images": [lists, *files]}).json()["predictions"]
+    assert others[:2] == [first] * 2
+    # Scaling softens the edge.
+    assert others[2]["probs"] == pytest.approx(first["probs"], abs=0.1)
 
 
 def test_a_key_that_is_not_there_is_a_missing_value(houses):
@@ -288,6 +306,11 @@ def test_a_csv_that_cannot_be_read_is_refused(houses, body, words):
         ([["0"] * 8] * 8, "something else than numbers"),
         ([[True] * 8] * 8, "something else than numbers"),
         ([[256] * 8] * 8, "below 0 or above 255"),
+        ("not base64!", "no base64"),
+        ("AAAA", "no PNG or JPEG"),
+        (picture((8, 8), "GIF"), "no PNG or JPEG"),
+        (picture((5000, 5000)), "25,000,000 pixels"),
+        (picture((80, 80))[:88], "is damaged"),
     ],
 )
 def test_images_that_are_none_are_refused(clients, image, words):
@@ -379,7 +402,7 @@ def test_no_request_makes_it_fail(described, rng, images):
 
 
 def test_it_listens_where_nobody_else_does(tmp_path):
-    folder = shipped_models.write(tmp_path, shipped_models.FIELD)
+    folder = shipped_models.write(tmp_path, "field")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"port {port} of 127.0.0.1 is in use: name another"):
@@ -391,7 +414,7 @@ def test_it_listens_where_nobody_else_does(tmp_path):
 
 
 def test_there_is_no_jax_in_a_process_that_has_answered(tmp_path):
-    shipped_models.write(tmp_path, shipped_models.HOUSES)
+    shipped_models.write(tmp_path, "houses")
     program = f"""
 import sys, threading, urllib.request, io, contextlib
 from darkbayes.serve import serve

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 import shipped_models
 
 PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
@@ -34,7 +35,7 @@ def address(browser, tmp_path_factory) -> Iterator[Callable[[str], str]]:
 
     def of(name: str) -> str:
         if name not in running:
-            folder = shipped_models.write(tmp_path_factory.mktemp(name), shipped_models.SCHEMAS[name])
+            folder = shipped_models.write(tmp_path_factory.mktemp(name), name)
             command = [sys.executable, "-P", "-c", PROGRAM, str(folder)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert process.stdout is not None

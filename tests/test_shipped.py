@@ -22,7 +22,7 @@ HOUSES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return shipped_models.write(tmp_path_factory.mktemp("houses"), shipped_models.HOUSES)
+    return shipped_models.write(tmp_path_factory.mktemp("houses"), "houses")
 
 
 def test_a_run_and_its_file_are_the_same_student(folder):
@@ -42,7 +42,7 @@ def test_the_schema_comes_from_the_file(folder):
 
 
 def test_images_become_probabilities(tmp_path):
-    shipped = Shipped(shipped_models.write(tmp_path, shipped_models.DIGITS))
+    shipped = Shipped(shipped_models.write(tmp_path, "digits"))
     found = shipped.predict(np.zeros((3, 1, 8, 8)))
     assert isinstance(found, ClassPredictions)
     np.testing.assert_allclose(found.probs.sum(axis=1), 1, rtol=1e-6)
@@ -77,7 +77,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     ],
 )
 def test_a_model_of_somebody_else_is_refused(tmp_path, told, match):
-    made = shipped_models.build(shipped_models.FIELD)
+    made = onnx.load_from_string(shipped_models.content("field"))
     del made.metadata_props[:]
     helper.set_model_props(made, told)
     onnx.save(made, tmp_path / "other.onnx")
@@ -86,7 +86,7 @@ def test_a_model_of_somebody_else_is_refused(tmp_path, told, match):
 
 
 def test_a_model_that_lacks_an_output_is_refused(tmp_path):
-    made = shipped_models.build(shipped_models.FIELD)
+    made = onnx.load_from_string(shipped_models.content("field"))
     del made.graph.output[0]
     onnx.save(made, tmp_path / "other.onnx")
     with pytest.raises(RunError, match="does not compute mean"):

@@ -50,6 +50,8 @@ def malformed(openapi: dict[str, Any], rng: random.Random) -> Wrong:
 
 def fitting(schema: dict[str, Any], rng: random.Random) -> Any:
     """A value that a schema describes."""
+    if "anyOf" in schema:
+        return fitting(rng.choice(schema["anyOf"]), rng)
     kinds = schema.get("type", "null")
     kind = rng.choice(kinds) if isinstance(kinds, list) else kinds
     if kind == "object":

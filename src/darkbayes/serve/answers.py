@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from darkbayes.tables.columns import TRUTH
 from darkbayes.tables.predictions import Predictions, RealPredictions
 from darkbayes.tables.schema import ClassTarget, RealTarget
+from darkbayes.tables.writing import ENTROPIES, MOMENTS, as_in_files, prediction_columns
 
 LEVEL = 0.9
 """Of the intervals, if the request does not say."""
@@ -17,63 +19,51 @@ DIGITS = 7
 """Significant digits of an answer's numbers: those that a float32 has."""
 
 
-def own_class(target: ClassTarget, name: str) -> str | int | bool:
-    """A class as it is in the user's own files."""
-    if target.kind == "integer":
-        return int(name)
-    return name.lower() == "true" if target.kind == "boolean" else name
-
-
 def as_json(predictions: Predictions, target: RealTarget | ClassTarget, level: float, notes: list[str]) -> bytes:
     """The whole answer; what no JSON number can hold is null."""
-    answer: dict[str, Any] = {"target": target.name}
     if isinstance(target, ClassTarget):
-        answer |= {"task": "classification", "classes": [own_class(target, name) for name in target.classes]}
+        about: dict[str, Any] = {"task": "classification", "classes": as_in_files(target).tolist()}
     else:
-        answer |= {"task": "regression", "level": level}
-    answer |= {"predictions": _rows(predictions, target, level), "notes": notes}
-    return json.dumps(answer, allow_nan=False).encode()
+        about = {"task": "regression", "level": level}
+    columns = _columns(predictions, target, level)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    answer = {"target": target.name} | about | {"predictions": rows, "notes": notes}
+    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
 
 
 def as_csv(predictions: Predictions, target: RealTarget | ClassTarget, level: float) -> bytes:
-    """One line per row, under a header."""
+    """One line per row under a header, as `darkbayes predict` writes them."""
+    columns = prediction_columns(predictions, target, level)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    for place, row in enumerate(_rows(predictions, target, level)):
-        if isinstance(target, ClassTarget):
-            shown = {name: row[name] for name in ("prediction", "probability")}
-            shown |= {f"probability_{name}": of for name, of in zip(target.classes, row["probs"], strict=True)}
-            shown |= {name: row[name] for name in ("entropy", "expected_entropy", "mutual_information")}
-        else:
-            shown = {name: row[name] for name in ("mean", "std", "aleatoric_std", "epistemic_std")}
-            shown |= {f"{end}_{100 * level:g}": of for end, of in zip(("lower", "upper"), row["interval"], strict=True)}
-        if not place:
-            writer.writerow(shown)
-        writer.writerow(shown.values())
+    writer.writerow(columns)
+    writer.writerows(zip(*map(_written, columns.values()), strict=True))
     return text.getvalue().encode()
 
 
-def _rows(predictions: Predictions, target: RealTarget | ClassTarget, level: float) -> list[dict[str, Any]]:
+def _columns(predictions: Predictions, target: RealTarget | ClassTarget, level: float) -> dict[str, list[Any]]:
+    """What is said of each row, by name."""
     if isinstance(predictions, RealPredictions):
         assert isinstance(target, RealTarget)
-        names = ("mean", "std", "aleatoric_std", "epistemic_std", "location", "spread")
-        columns = [_rounded(getattr(predictions, name)) for name in names]
-        low, high = (_rounded(end) for end in predictions.interval(target, level))
-        ends = [list(pair) for pair in zip(low, high, strict=True)]
-        return [dict(zip((*names, "interval"), row, strict=True)) for row in zip(*columns, ends, strict=True)]
+        names = (*MOMENTS, "location", "spread")
+        ends = map(_listed, predictions.interval(target, level))
+        return {name: _listed(getattr(predictions, name)) for name in names} | {"interval": [*zip(*ends, strict=True)]}
     assert isinstance(target, ClassTarget)
-    classes = [own_class(target, name) for name in target.classes]
-    best = predictions.probs.argmax(axis=1)
-    names = ("entropy", "expected_entropy", "mutual_information")
-    columns: list[list[Any]] = [[classes[k] for k in best.tolist()], _rounded(predictions.probs.max(axis=1))]
-    columns += [_rounded(getattr(predictions, name)) for name in names]
-    columns.append([_rounded(row) for row in predictions.probs])
-    return [
-        dict(zip(("prediction", "probability", *names, "probs"), row, strict=True))
-        for row in zip(*columns, strict=True)
-    ]
+    return {
+        "prediction": as_in_files(target)[predictions.probs.argmax(axis=1)].tolist(),
+        "probability": _listed(predictions.probs.max(axis=1)),
+        **{name: _listed(getattr(predictions, name)) for name in ENTROPIES},
+        "probs": [_listed(row) for row in predictions.probs],
+    }
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
+def _written(values: np.ndarray) -> list[Any]:
+    """A column as a CSV holds it."""
+    if values.dtype == bool:
+        return [TRUTH[value] for value in values.tolist()]
+    return _listed(values) if values.dtype.kind == "f" else values.tolist()
+
+
+def _listed(values: np.ndarray) -> list[float | None]:
     """Plain numbers without digits that mean nothing; None where one is not finite."""
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values.tolist()]

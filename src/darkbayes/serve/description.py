@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from darkbayes.serve.answers import LEVEL, own_class
+from darkbayes.serve.answers import LEVEL
 from darkbayes.serve.limits import Limits
 from darkbayes.shipped import Shipped
 from darkbayes.tables.schema import Category, ClassTarget, ImageSchema, Number, RealTarget, TableSchema
+from darkbayes.tables.writing import as_in_files
 
 SUMMARY = (
     "Predictions of one network that was distilled from a Bayesian one, each with what it does not know: "
@@ -28,7 +29,7 @@ def describe_model(shipped: Shipped, limits: Limits) -> dict[str, Any]:
         }
     else:
         about["task"] = "classification"
-        about["target"] = {"name": target.name, "classes": [own_class(target, name) for name in target.classes]}
+        about["target"] = {"name": target.name, "classes": as_in_files(target).tolist()}
     if isinstance(schema, TableSchema):
         about["columns"] = [_column(column) for column in schema.columns]
         about["ignored"] = schema.ignored
@@ -158,7 +159,9 @@ def _image(schema: ImageSchema) -> dict[str, Any]:
     for size in reversed(sizes):
         value = {"type": "array", "minItems": size, "maxItems": size, "items": value}
     order = "" if schema.channels == 1 else ", channel by channel"
-    return value | {"description": f"{schema.height} rows of {schema.width} values from 0 to 255{order}."}
+    lists = value | {"description": f"{schema.height} rows of {schema.width} values from 0 to 255{order}."}
+    file = {"type": "string", "contentEncoding": "base64", "description": "A PNG or JPEG; it is scaled to the size."}
+    return {"anyOf": [lists, file], "description": f"{lists['description']} Or a PNG or JPEG in base64."}
 
 
 def _answer(target: RealTarget | ClassTarget) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it."""
 
+import base64
 import csv
 import io
 import json
@@ -13,10 +14,15 @@ import numpy as np
 from darkbayes.serve.limits import Limits, Refused
 from darkbayes.tables.columns import MISSING, TRUTH, nearest
 from darkbayes.tables.csvfile import sniff
+from darkbayes.tables.images import image_array
 from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, TableSchema
 
 SAMPLE = 2**16
 """Bytes of a CSV in which the delimiter is looked for."""
+FORMATS = ("PNG", "JPEG")
+"""Of image files."""
+MOST_PIXELS = 2**24
+"""Of one image file: a few bytes may unpack to more than a machine can hold."""
 MOST_NAMED = 5
 """How many columns or categories a note or an error names."""
 MOST_QUOTED = 60
@@ -239,7 +245,7 @@ def _images(given: list[Any], schema: ImageSchema) -> np.ndarray:
     found = np.empty((len(given), *schema.shape), np.float32)
     for place, image in enumerate(given):
         try:
-            found[place] = _nested(image, schema)
+            found[place] = _decoded(image, schema) if isinstance(image, str) else _nested(image, schema)
         except ValueError as problem:
             raise Refused(422, f"the image {problem}", f"send {_image_form(schema)}", f"images[{place}]") from None
     return found
@@ -247,7 +253,7 @@ def _images(given: list[Any], schema: ImageSchema) -> np.ndarray:
 
 def _image_form(schema: ImageSchema) -> str:
     lists = f"{schema.height} lists of {schema.width} values from 0 to 255"
-    return lists if schema.channels == 1 else f"{schema.channels} times {lists}"
+    return (lists if schema.channels == 1 else f"{schema.channels} times {lists}") + ", or a PNG or JPEG in base64"
 
 
 def _nested(image: Any, schema: ImageSchema) -> np.ndarray:
@@ -263,6 +269,28 @@ def _nested(image: Any, schema: ImageSchema) -> np.ndarray:
     if min(flat) < 0 or max(flat) > 255:
         raise ValueError("holds a value below 0 or above 255")
     return np.asarray(flat, np.float32).reshape(schema.shape)
+
+
+def _decoded(image: str, schema: ImageSchema) -> np.ndarray:
+    """An image file in base64, with or without what a data URL says before it."""
+    import PIL.Image
+
+    try:
+        content = base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image, validate=True)
+    except ValueError:
+        raise ValueError("is a text, but no base64") from None
+    try:
+        # Other formats are read by programs that strangers should not reach.
+        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            height, width = opened.size
+    except Exception:  # Pillow raises whatever its readers stumble over.
+        raise ValueError("is no PNG or JPEG") from None
+    if height * width > MOST_PIXELS:
+        raise ValueError(f"has {height * width:,} pixels, more than {MOST_PIXELS:,}")
+    try:
+        return image_array(content, schema)
+    except Exception:
+        raise ValueError("is a PNG or JPEG that is damaged") from None
 
 
 # What there is to note
