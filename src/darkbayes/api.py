@@ -2,6 +2,7 @@
 
 from darkbayes.data import as_data, toy1d, toy2d
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
+from darkbayes.export import to_onnx
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -20,7 +21,9 @@ from darkbayes.model import (
     from_equinox,
     from_linen,
     from_nnx,
+    layers,
     mlp,
+    sequential,
 )
 from darkbayes.predict import (
     ClassPredictive,
@@ -163,6 +166,7 @@ __all__ = [
     "image_queries",
     "jitter",
     "kinetic_temperature",
+    "layers",
     "load_student",
     "metrics",
     "minibatch_chain",
@@ -181,6 +185,7 @@ __all__ = [
     "psgld",
     "sample",
     "scale_adapted_sghmc",
+    "sequential",
     "sgfs",
     "sghmc",
     "sgld",
@@ -191,6 +196,7 @@ __all__ = [
     "split_rhat",
     "stepped",
     "svrg",
+    "to_onnx",
     "toy1d",
     "toy2d",
     "training_inputs",

@@ -26,11 +26,13 @@ __all__ = ["Array", "ArrayLike", "Chain", "Data", "Info", "Key", "Network", "PyT
 class Network(NamedTuple):
     """A network as two functions: ``init(key, x) -> params`` and ``apply(params, x) -> outputs``.
 
-    ``x`` always carries a batch axis in front; ``outputs`` is ``[batch, width]``.
+    ``x`` always carries a batch axis in front; ``outputs`` is ``[batch, width]``. Where it is known what layers
+    ``apply`` goes through, as with `sequential`, they are told too, for those who take a network elsewhere.
     """
 
     init: Callable[[Key, Array], PyTree]
     apply: Callable[[PyTree, Array], Array]
+    layers: tuple[Any, ...] | None = None
 
 
 class Data(NamedTuple):

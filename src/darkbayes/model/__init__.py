@@ -11,6 +11,7 @@ from darkbayes.model.distributions import (
     kl_normal,
     normal_log_prob,
 )
+from darkbayes.model.layers import sequential
 from darkbayes.model.likelihoods import Gaussian, GaussianInputNoise, GaussianSampledNoise, Likelihood, Softmax
 from darkbayes.model.networks import cnn, mlp
 from darkbayes.model.posterior import Draw, Posterior, check_width
@@ -43,4 +44,5 @@ __all__ = [
     "kl_normal",
     "mlp",
     "normal_log_prob",
+    "sequential",
 ]

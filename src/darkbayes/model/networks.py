@@ -1,13 +1,13 @@
-"""Networks as pairs of functions: an MLP and a small CNN, built from Equinox layers."""
+"""Networks that are asked for by their widths: an MLP and a small CNN."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
+from darkbayes.model.layers import Activation, Conv2d, Flatten, Layer, Linear, MaxPool2d, build, sequential
 from darkbayes.types import Array, Key, Network
 
 
@@ -19,21 +19,10 @@ def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
     (5, 2)
     """
-    for width in (*hidden, outputs):
-        require_count("a layer's width", width)
-
-    def init(key: Key, x: Array) -> tuple[eqx.nn.Linear, ...]:
-        widths = (x[0].size, *hidden, outputs)
-        keys = jax.random.split(key, len(widths) - 1)
-        return tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(widths[:-1], widths[1:], keys, strict=True))
-
-    def apply(params: tuple[eqx.nn.Linear, ...], x: Array) -> Array:
-        x = x.reshape(len(x), -1)
-        for layer in params[:-1]:
-            x = activation(jax.vmap(layer)(x))
-        return jax.vmap(params[-1])(x)
-
-    return Network(init, apply)
+    layers: list[Layer] = [Flatten()]
+    for width in hidden:
+        layers += [Linear(width), Activation(activation)]
+    return sequential([*layers, Linear(outputs)])
 
 
 def cnn(
@@ -56,29 +45,16 @@ def cnn(
         require_count("a layer's width", width)
     if kernel_size % 2 == 0:
         raise InvalidInput(f"kernel_size must be odd to keep the image's size, not {kernel_size}")
-    pool = eqx.nn.MaxPool2d(2, 2)
+    layers: list[Layer] = []
+    for width in channels:
+        layers += [Conv2d(width, kernel_size, padding="same"), Activation(activation), MaxPool2d(2)]
+    network = sequential([*layers, Flatten(), Linear(hidden), Activation(activation), Linear(outputs)])
 
-    def init(key: Key, x: Array) -> tuple[eqx.Module, ...]:
+    def init(key: Key, x: Array) -> tuple[Any, ...]:
         if x.ndim != 4:
             raise InvalidInput(f"cnn needs inputs [batch, channels, height, width], not shape {x.shape}")
         conv_keys, head_key = jax.random.split(key)
-        keys = jax.random.split(conv_keys, len(channels))
-        counts = (x.shape[1], *channels)
-        convolutions = tuple(
-            eqx.nn.Conv2d(i, o, kernel_size, padding="SAME", key=k)
-            for i, o, k in zip(counts[:-1], counts[1:], keys, strict=True)
-        )
-        features = jax.eval_shape(lambda image: _features(convolutions, image), x[0])
-        return convolutions + mlp([hidden], outputs, activation).init(head_key, jnp.zeros((1, *features.shape)))
+        keys = jnp.concatenate([jax.random.split(conv_keys, len(channels)), jax.random.split(head_key)])
+        return build(network.layers or (), x.shape[1:], keys)
 
-    def _features(convolutions: tuple[Any, ...], image: Array) -> Array:
-        for layer in convolutions:
-            image = pool(activation(layer(image)))
-        return image
-
-    def apply(params: tuple[Any, ...], x: Array) -> Array:
-        convolutions, head = params[: len(channels)], params[len(channels) :]
-        features = jax.vmap(lambda image: _features(convolutions, image))(x)
-        return mlp([hidden], outputs, activation).apply(head, features)
-
-    return Network(init, apply)
+    return network._replace(init=init)

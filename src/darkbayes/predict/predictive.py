@@ -84,6 +84,8 @@ class RegressionPredictive(eqx.Module):
 
     mixture: NormalMixture
     expected_variance: Array | None = None
+    variance_of_means: Array | None = None
+    """That of the draws, where it is known by itself and need not be had as a difference."""
 
     def check(self, y: Any) -> Array:
         """The targets as an array, if they are one row of outputs per row."""
@@ -116,6 +118,8 @@ class RegressionPredictive(eqx.Module):
     @property
     def epistemic(self) -> Array:
         """The variance of the draws' means: what more data could remove."""
+        if self.variance_of_means is not None:
+            return self.variance_of_means
         return jnp.maximum(self.total - self.aleatoric, 0.0)
 
     def cdf(self, y: Array) -> Array:
@@ -206,19 +210,21 @@ def predict_average(average: Any) -> Predictive:
 
 def predict_student(student: Any, params: PyTree, x: Any) -> Predictive:
     """What a student with weights `params` predicts, in one forward pass."""
-    distribution, aleatoric = _predict_student(student, params, as_inputs(x))
+    distribution, aleatoric, epistemic = _predict_student(student, params, as_inputs(x))
     if isinstance(distribution, Categorical):
         return ClassPredictive(distribution.log_probs, aleatoric)
     if isinstance(distribution, Normal):
-        return _gaussian(distribution, aleatoric)
+        return _gaussian(distribution, aleatoric, epistemic)
     return RegressionPredictive(distribution, aleatoric)
 
 
 @eqx.filter_jit
 def _predict_student(student: Any, params: PyTree, x: Array) -> Any:
-    return student.predict(params, x)
+    # A comparator may pass for a student, and know no more than `predict` tells.
+    epistemic = getattr(student, "epistemic", lambda params, x: None)
+    return *student.predict(params, x), epistemic(params, x)
 
 
-def _gaussian(normal: Normal, aleatoric: Array | None) -> RegressionPredictive:
+def _gaussian(normal: Normal, aleatoric: Array | None, epistemic: Array | None = None) -> RegressionPredictive:
     zeros = jnp.zeros((1, *normal.mean.shape), normal.mean.dtype)
-    return RegressionPredictive(NormalMixture(zeros, normal.mean[None], normal.variance[None]), aleatoric)
+    return RegressionPredictive(NormalMixture(zeros, normal.mean[None], normal.variance[None]), aleatoric, epistemic)

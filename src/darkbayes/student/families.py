@@ -128,6 +128,11 @@ class GaussianStudent(eqx.Module):
         mean, log_variance = outputs[:, : self.num_outputs], outputs[:, self.num_outputs : 2 * self.num_outputs]
         return Normal(mean, jnp.exp(log_variance)), jnp.exp(self._log_aleatoric(outputs)) if self.decompose else None
 
+    def epistemic(self, outputs: Array) -> Array | None:
+        """What is not aleatoric of the variance, told apart from it: a small part is lost in a difference."""
+        log_variance, head = outputs[:, self.num_outputs : 2 * self.num_outputs], outputs[:, 2 * self.num_outputs :]
+        return jnp.exp(log_variance + jax.nn.log_sigmoid(-head)) if self.decompose else None
+
     def divergence(self, average: Average, outputs: Array) -> Array:
         return kl_normal(_moments(average), self.predict(outputs)[0])
 

@@ -9,7 +9,7 @@ import optax
 
 from darkbayes.errors import plain, require_positive
 from darkbayes.model import Categorical, Distribution, Normal, NormalMixture, check_width
-from darkbayes.student.families import Family
+from darkbayes.student.families import Family, GaussianStudent
 from darkbayes.types import Array, Key, Network, PyTree
 
 
@@ -56,3 +56,9 @@ class Student(eqx.Module):
     def predict(self, params: PyTree, x: Any) -> tuple[Categorical | Normal | NormalMixture, Array | None]:
         """The predictive distribution at `x` and its aleatoric part (None where it was not distilled)."""
         return self.family.predict(self.network.apply(params, x))
+
+    def epistemic(self, params: PyTree, x: Any) -> Array | None:
+        """The epistemic variance at `x`, where the student knows it better than as a difference."""
+        if isinstance(self.family, GaussianStudent):
+            return self.family.epistemic(self.network.apply(params, x))
+        return None

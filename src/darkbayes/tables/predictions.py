@@ -20,7 +20,9 @@ from darkbayes.errors import require_share
 from darkbayes.tables.schema import RealTarget
 
 MOST_EXPONENT = 80.0
-"""Exponents are kept below it, for exp() of them to be a float32."""
+"""Exponents are kept below it, for exp() of them to be a float32; log variances above its negative, for the same."""
+MOST = float(np.finfo(np.float32).max)
+"""No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +38,35 @@ class RealPredictions:
     """The Gaussian that the target's transform follows."""
 
     @classmethod
-    def of(cls, target: RealTarget, mean: np.ndarray, variance: np.ndarray, aleatoric: np.ndarray) -> "RealPredictions":
-        """From what the student says of the standardised transform: its mean, variance and aleatoric variance."""
+    def of(
+        cls,
+        target: RealTarget,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        aleatoric: np.ndarray,
+        epistemic: np.ndarray | None = None,
+    ) -> "RealPredictions":
+        """From what the student says of the standardised transform: its mean, variance and aleatoric variance.
+
+        The epistemic variance is the rest; where it is small it is better given, as a difference has lost it.
+        """
         mean, variance, aleatoric = (np.asarray(of, np.float64).reshape(-1) for of in (mean, variance, aleatoric))
-        location, spread = mean * target.scale + target.center, np.sqrt(variance) * target.scale
-        noise = np.minimum(aleatoric, variance) * target.scale**2
-        doubt = spread**2 - noise
+        variance = np.clip(variance, math.exp(-MOST_EXPONENT), math.exp(MOST_EXPONENT))
+        noise = np.minimum(aleatoric, variance)
+        rest = variance - noise if epistemic is None else np.asarray(epistemic, np.float64).reshape(-1)
+        doubt = np.minimum(rest, variance)
+        variance, noise, doubt = (of * target.scale**2 for of in (variance, noise, doubt))
+        location, spread = mean * target.scale + target.center, np.sqrt(variance)
         if target.transform == "identity":
             return cls(location, spread, np.sqrt(noise), np.sqrt(doubt), location, spread)
-        center = np.exp(np.minimum(location + spread**2 / 2, MOST_EXPONENT))
-        total, epistemic = (np.expm1(np.minimum(of, MOST_EXPONENT)) for of in (spread**2, doubt))
-        noise_std, doubt_std = center * np.sqrt(total - epistemic), center * np.sqrt(epistemic)
-        return cls(center, center * np.sqrt(total), noise_std, doubt_std, location, spread)
+        center = np.exp(np.minimum(location + variance / 2, MOST_EXPONENT))
+        variance, doubt = (np.minimum(of, MOST_EXPONENT) for of in (variance, doubt))
+        # exp(v) - exp(e), but not as a difference.
+        rest = np.exp(doubt) * np.expm1(np.minimum(noise, MOST_EXPONENT - doubt))
+        std, noise_std, doubt_std = (
+            np.minimum(center * np.sqrt(of), MOST) for of in (np.expm1(variance), rest, np.expm1(doubt))
+        )
+        return cls(center, std, noise_std, doubt_std, location, spread)
 
     def interval(self, target: RealTarget, level: float) -> tuple[np.ndarray, np.ndarray]:
         """The central interval that holds the target with probability `level`."""

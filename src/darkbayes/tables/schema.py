@@ -140,7 +140,9 @@ class TableSchema:
             values, numbers = matrices["numbers"], self.numbers
             missing = np.isnan(values)
             filled = np.where(missing, [column.fill for column in numbers], values)
-            scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
+            # What overflows is far beyond the reach, and ends there.
+            with np.errstate(over="ignore"):
+                scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
             parts += [np.clip(scaled, -REACH, REACH), missing[:, [column.flagged for column in numbers]]]
         for k, column in enumerate(self.categories):
             names = [*column.categories, ""] if column.flagged else list(column.categories)
@@ -186,6 +188,10 @@ _KINDS = {
 }
 
 
+_IS = "is"
+"""Where a stored part says which of them it is; no part has a field of this name."""
+
+
 def schema_to_dict(schema: Any) -> dict[str, Any]:
     """A schema as JSON holds it."""
     kind = next(name for name, of in _KINDS.items() if type(schema) is of)
@@ -195,7 +201,7 @@ def schema_to_dict(schema: Any) -> dict[str, Any]:
             fields[name] = schema_to_dict(value)
         elif isinstance(value, tuple):
             fields[name] = [schema_to_dict(of) if dataclasses.is_dataclass(of) else of for of in value]
-    return {"kind": kind} | fields
+    return {_IS: kind} | fields
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
@@ -205,15 +211,17 @@ def schema_from_dict(stored: dict[str, Any]) -> Any:
     >>> schema = TableSchema((Category("colour", ("blue", "red"), flagged=False),), target)
     >>> schema_from_dict(schema_to_dict(schema)) == schema
     True
+    >>> schema_from_dict(schema_to_dict(ClassTarget("digit", ("0", "1"), "integer")))
+    ClassTarget(name='digit', classes=('0', '1'), kind='integer')
     """
     fields = {
         name: schema_from_dict(value)
-        if isinstance(value, dict) and "kind" in value
+        if isinstance(value, dict) and value.get(_IS) in _KINDS
         else tuple(schema_from_dict(of) if isinstance(of, dict) else of for of in value)
         if isinstance(value, list)
         else value
         for name, value in stored.items()
     }
-    made = _KINDS[stored["kind"]]
+    made = _KINDS[stored[_IS]]
     names = {field.name for field in dataclasses.fields(made)}
     return made(**{name: value for name, value in fields.items() if name in names})

@@ -1,0 +1,319 @@
+"""A student as an ONNX graph that takes what a user has and returns what a user wants; no converter is involved.
+
+With a schema, standardisation, one-hot encoding and the target's scale are part of the graph, and it computes what
+`schema.encode`, the student and `RealPredictions.of` compute, to the rounding of float32. Its inputs, as
+`schema.matrices` has them:
+
+    numbers      double [batch, columns], NaN where one is missing
+    categories   string [batch, columns], "" where one is missing
+    images       float [batch, channels, height, width], values from 0 to 255
+
+Its outputs, all in float32, are ``mean, std, aleatoric_std, epistemic_std, location, spread`` [batch] of a number, or
+``probs`` [batch, classes] and ``entropy, expected_entropy, mutual_information`` [batch] of a class. Without a schema
+the input is ``x``, what the network itself reads, and a number's outputs are in the student's own unit.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import InvalidInput, require_count
+from darkbayes.export.graph import Graph
+from darkbayes.model import layers
+from darkbayes.student import GaussianStudent, SoftmaxStudent, Student
+from darkbayes.tables.predictions import MOST, MOST_EXPONENT
+from darkbayes.tables.schema import REACH, ClassTarget, ImageSchema, RealTarget, Schema, TableSchema, schema_to_dict
+from darkbayes.types import PyTree
+
+SCHEMA_PROPERTY = "darkbayes.schema"
+"""Under which name the file holds its schema, as JSON."""
+
+
+def to_onnx(
+    student: Student, params: PyTree, schema: Schema | None = None, *, shape: Sequence[int] | None = None
+) -> bytes:
+    """The bytes of an ONNX file that predicts as a student with weights `params` does.
+
+    Args:
+        student: its network must be made of layers (`mlp`, `cnn`, `sequential`, `from_torch`), its family a
+            `SoftmaxStudent` or a `GaussianStudent`; with a schema, with ``decompose=True``.
+        params: the student's weights.
+        schema: what the columns or images are, if the graph is to take them as they come.
+        shape: where there is no schema, the shape of one input of the network.
+
+    >>> import jax, optax, darkbayes as db
+    >>> family = db.GaussianStudent(decompose=True)
+    >>> student = db.Student(db.mlp([10], family.width), family, optax.adam(1e-3))
+    >>> params = student.init(jax.random.key(0), jnp.zeros((1, 3)))
+    >>> content = to_onnx(student, params, shape=(3,))
+    >>> import onnxruntime
+    >>> session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    >>> mean, std = session.run(["mean", "std"], {"x": np.zeros((5, 3), np.float32)})
+    >>> std.shape
+    (5, 1)
+    """
+    if (schema is None) == (shape is None):
+        raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
+    family = _family(student, schema)
+    size = tuple(require_count("shape", of) for of in (shape if schema is None else schema.shape) or ())
+    described = _layers(student, params, size)
+    graph = Graph()
+    outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
+    if isinstance(family, SoftmaxStudent):
+        _classes(graph, family, outputs)
+    elif schema is not None and isinstance(schema.target, RealTarget):
+        _number(graph, schema.target, outputs)
+    else:
+        _moments(graph, family, outputs)
+    return graph.written("student", {} if schema is None else {SCHEMA_PROPERTY: _json(schema)})
+
+
+def _json(schema: Schema) -> str:
+    return json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
+
+
+def _family(student: Student, schema: Schema | None) -> SoftmaxStudent | GaussianStudent:
+    """The student's family, if a graph can say what it says, and the schema's target asks for that."""
+    family, target = student.family, schema and schema.target
+    if not isinstance(family, SoftmaxStudent | GaussianStudent):
+        raise InvalidInput(f"a {type(family).__name__} cannot be exported: distil a SoftmaxStudent or GaussianStudent")
+    wanted = family
+    if isinstance(target, ClassTarget):
+        wanted = SoftmaxStudent(len(target.classes), decompose=True)
+    elif isinstance(target, RealTarget):
+        wanted = GaussianStudent(decompose=True)
+    if target is not None and family != wanted:
+        raise InvalidInput(f"the target {target.name} needs a student of the family {wanted}, not {family}")
+    return family
+
+
+def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[layers.Layer, ...]:
+    """The layers of the student's network, if they are known and take inputs of that shape."""
+    described = layers.of_network(student.network)
+    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    try:
+        found = jax.eval_shape(student.network.apply, params, x).shape[1:]
+    except (TypeError, ValueError) as problem:
+        raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
+    if found != (student.family.width,):
+        raise InvalidInput(
+            f"the student's network returns shape {found}, but {student.family} needs {student.family.width} outputs"
+        )
+    return described
+
+
+def _inputs(graph: Graph, schema: Schema | None, shape: tuple[int, ...]) -> str:
+    """The network's inputs from those of the graph."""
+    if schema is None:
+        return graph.input("x", np.float32, shape)
+    return _images(graph, schema) if isinstance(schema, ImageSchema) else _columns(graph, schema)
+
+
+def _images(graph: Graph, schema: ImageSchema) -> str:
+    images = graph.input("images", np.float32, schema.shape)
+    centred = graph.add("Sub", images, graph.constant(np.float32(schema.center)))
+    return graph.add("Div", centred, graph.constant(np.float32(schema.scale)))
+
+
+def _columns(graph: Graph, schema: TableSchema) -> str:
+    """The network's inputs from the two matrices of columns."""
+    parts = _numbers(graph, schema) if schema.numbers else []
+    if schema.categories:
+        parts.append(_categories(graph, schema))
+    return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
+
+
+def _numbers(graph: Graph, schema: TableSchema) -> list[str]:
+    """Standardised in double, as a small difference of large numbers may be all there is to know."""
+    columns = schema.numbers
+    center, scale, fill = (np.asarray([getattr(of, name) for of in columns]) for name in ("center", "scale", "fill"))
+    numbers = graph.input("numbers", np.float64, [len(columns)])
+    missing = graph.add("IsNaN", numbers)
+    scaled = graph.add("Div", graph.add("Sub", numbers, graph.constant(center)), graph.constant(scale))
+    ends = graph.constant(np.float64(-REACH)), graph.constant(np.float64(REACH))
+    found = graph.cast(graph.add("Clip", scaled, *ends), np.float32)
+    filled = np.clip((fill - center) / scale, -REACH, REACH).astype(np.float32)
+    parts = [graph.add("Where", missing, graph.constant(filled), found)]
+    flagged = np.flatnonzero([column.flagged for column in columns])
+    if flagged.size:
+        if flagged.size < len(columns):
+            missing = graph.add("Gather", missing, graph.constant(flagged), axis=1)
+        parts.append(graph.cast(missing, np.float32))
+    return parts
+
+
+def _categories(graph: Graph, schema: TableSchema) -> str:
+    """One-hot, all columns at once: each is repeated for every category it may be, and compared."""
+    names = [[*column.categories, ""] if column.flagged else list(column.categories) for column in schema.categories]
+    places = np.repeat(np.arange(len(names)), [len(of) for of in names])
+    categories = graph.input("categories", str, [len(names)])
+    repeated = graph.add("Gather", categories, graph.constant(places), axis=1)
+    return graph.cast(graph.add("Equal", repeated, graph.constant([name for of in names for name in of])), np.float32)
+
+
+def _network(graph: Graph, described: tuple[layers.Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
+    """The network's outputs from its inputs."""
+    for place, (layer, weights) in enumerate(layers.with_weights(described, params)):
+        x = _layer(graph, layer, weights, x, shape, str(place))
+        shape = layers.shape_after(layer, weights, shape)
+    return x
+
+
+def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
+    """What one layer makes of `x`, which has a shape without the batch."""
+
+    def stored(kind: str, like: tuple[int, ...] | None = None) -> str:
+        value = np.asarray(getattr(weights, kind), np.float32)
+        return graph.constant(value if like is None else value.reshape(like), f"{name}.{kind}")
+
+    match layer:
+        case layers.Linear():
+            bias = [stored("bias")] if layer.bias else []
+            return graph.add("Gemm", x, stored("weight"), *bias, transB=1)
+        case layers.Conv2d():
+            (top, bottom), (left, right) = layer.edges
+            bias = [stored("bias", (-1,))] if layer.bias else []
+            options: dict[str, Any] = {"pads": [top, left, bottom, right], "strides": layers.pair(layer.stride)}
+            options |= {"dilations": layers.pair(layer.dilation), "group": layer.groups}
+            return graph.add("Conv", x, stored("weight"), *bias, **options)
+        case layers.LayerNorm():
+            ones = np.ones(shape[-layer.axes :], np.float32)
+            scale = stored("weight") if layer.affine else graph.constant(ones)
+            bias = [stored("bias")] if layer.affine and layer.bias else []
+            return graph.add("LayerNormalization", x, scale, *bias, axis=-layer.axes, epsilon=layer.epsilon)
+        case layers.Activation():
+            return _activation(graph, layer.name, x)
+        case layers.MaxPool2d() | layers.AvgPool2d():
+            options: dict[str, Any] = {
+                "kernel_shape": layers.pair(layer.kernel_size),
+                "strides": layers.pair(layer.steps),
+            }
+            options["pads"] = layers.pair(layer.padding) * 2
+            if isinstance(layer, layers.MaxPool2d):
+                return graph.add("MaxPool", x, **options)
+            return graph.add("AveragePool", x, count_include_pad=1, **options)
+        case layers.GlobalAvgPool2d():
+            return graph.add("GlobalAveragePool", x)
+        case layers.Flatten():
+            return x if len(shape) == 1 else graph.add("Flatten", x)
+        case layers.Identity():
+            return x
+    raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
+
+
+_OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "gelu": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+    "softplus": ("Softplus", {}),
+    "elu": ("Elu", {}),
+    "leaky_relu": ("LeakyRelu", {}),
+    "selu": ("Selu", {}),
+}
+"""The operator of each activation but SiLU, which is made of two; their defaults are those of JAX."""
+
+
+def _activation(graph: Graph, name: str, x: str) -> str:
+    if name == "silu":
+        return graph.add("Mul", x, graph.add("Sigmoid", x))
+    operator, options = _OPERATORS[name]
+    return graph.add(operator, x, **options)
+
+
+def _classes(graph: Graph, family: SoftmaxStudent, outputs: str) -> None:
+    """Probabilities and entropies from logits and the share of the entropy that is aleatoric."""
+    share = None
+    if family.decompose:
+        sizes = graph.constant(np.asarray([family.num_classes, 1]))
+        outputs, share = graph.split("Split", outputs, sizes, into=["logits", "head"], axis=1)
+    logs = graph.add("LogSoftmax", outputs, axis=1)
+    probs = graph.add("Exp", logs)
+    last = graph.constant(np.asarray([1]))
+    entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
+    graph.output("probs", probs, [family.num_classes])
+    if share is None:
+        return graph.output("entropy", entropy)
+    expected = graph.add("Mul", entropy, graph.add("Squeeze", graph.add("Sigmoid", share), last))
+    difference = graph.add("Sub", entropy, expected)
+    graph.output("entropy", entropy)
+    graph.output("expected_entropy", expected)
+    graph.output("mutual_information", difference)
+
+
+def _number(graph: Graph, target: RealTarget, outputs: str) -> None:
+    """Mean, spread and their parts in the target's unit, as `RealPredictions.of` has them."""
+    if target.transform == "log":
+        # The moments of a log-normal lose too much in float32 where the spread is small.
+        return _log_normal(graph, target, graph.cast(outputs, np.float64))
+    mean, log_variance, head = (graph.add("Gather", outputs, graph.constant(np.int64(of)), axis=1) for of in range(3))
+    scale, center = graph.constant(np.float32(target.scale)), graph.constant(np.float32(target.center))
+    location = graph.add("Add", graph.add("Mul", mean, scale), center)
+    spread = graph.add("Mul", _standard_deviation(graph, log_variance, np.float32), scale)
+    aleatoric, epistemic = _shares(graph, spread, head)
+    values = {"mean": location, "std": spread, "aleatoric_std": aleatoric, "epistemic_std": epistemic}
+    for name, value in (values | {"location": location, "spread": spread}).items():
+        graph.output(name, value)
+
+
+def _log_normal(graph: Graph, target: RealTarget, outputs: str) -> None:
+    """The same for a target that was modelled by its logarithm."""
+    mean, log_variance, head = (graph.add("Gather", outputs, graph.constant(np.int64(of)), axis=1) for of in range(3))
+    scale, center, one, most, half, end = (
+        graph.constant(np.float64(of)) for of in (target.scale, target.center, 1.0, MOST, 0.5, MOST_EXPONENT)
+    )
+
+    def exp(exponent: str) -> str:
+        return graph.add("Exp", graph.add("Min", exponent, end))
+
+    location = graph.add("Add", graph.add("Mul", mean, scale), center)
+    spread = graph.add("Mul", _standard_deviation(graph, log_variance, np.float64), scale)
+    variance = graph.add("Mul", spread, spread)
+    doubt = graph.add("Div", variance, graph.add("Add", graph.add("Exp", head), one))
+    middle = exp(graph.add("Add", location, graph.add("Mul", variance, half)))
+    total, epistemic = (graph.add("Sub", exp(of), one) for of in (variance, doubt))
+    parts = {"std": total, "aleatoric_std": graph.add("Sub", total, epistemic), "epistemic_std": epistemic}
+    graph.output("mean", graph.cast(middle, np.float32))
+    for name, part in parts.items():
+        value = graph.add("Mul", middle, graph.add("Sqrt", part))
+        graph.output(name, graph.cast(graph.add("Min", value, most), np.float32))
+    graph.output("location", graph.cast(location, np.float32))
+    graph.output("spread", graph.cast(spread, np.float32))
+
+
+def _moments(graph: Graph, family: GaussianStudent, outputs: str) -> None:
+    """Mean and spread of every output in the student's own unit, with their parts where it knows them."""
+    number = family.num_outputs
+    names = ["mean", "log_variance", "head"] if family.decompose else ["mean", "log_variance"]
+    sizes = graph.constant(np.full(len(names), number))
+    mean, log_variance, *head = graph.split("Split", outputs, sizes, into=[f"{name}_" for name in names], axis=1)
+    std = _standard_deviation(graph, log_variance, np.float32)
+    parts = _shares(graph, std, head[0]) if head else ()
+    graph.output("mean", mean, [number])
+    graph.output("std", std, [number])
+    for name, part in zip(("aleatoric_std", "epistemic_std"), parts, strict=False):
+        graph.output(name, part, [number])
+
+
+def _standard_deviation(graph: Graph, log_variance: str, dtype: Any) -> str:
+    """Kept within what float32 can hold, as `RealPredictions.of` keeps it."""
+    ends = graph.constant(dtype(-MOST_EXPONENT)), graph.constant(dtype(MOST_EXPONENT))
+    return graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), graph.constant(dtype(0.5))))
+
+
+def _shares(graph: Graph, spread: str, head: str) -> tuple[str, str]:
+    """The aleatoric part of a spread, and the epistemic one: spread / sqrt(1 + exp(-head)) and with exp(head).
+
+    Not as the root of a difference of variances, which would be lost in rounding where the part is small.
+    """
+    one = graph.constant(np.float32(1.0))
+
+    def part(exponent: str) -> str:
+        return graph.add("Div", spread, graph.add("Sqrt", graph.add("Add", graph.add("Exp", exponent), one)))
+
+    return part(graph.add("Neg", head)), part(head)

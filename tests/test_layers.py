@@ -1,0 +1,94 @@
+"""Networks made of layers: the same weights and bits as ever, windows as defined, misuse refused by name."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import darkbayes as db
+from darkbayes.model import layers as described
+
+IMAGES = jax.random.normal(jax.random.key(5), (2, 2, 6, 5))
+
+
+def test_an_mlp_has_the_weights_of_its_layers_drawn_one_key_each() -> None:
+    x = jnp.ones((4, 3))
+    keys = jax.random.split(jax.random.key(0), 2)
+    first, second = db.mlp([5], 2).init(jax.random.key(0), x)
+    expected = eqx.nn.Linear(3, 5, key=keys[0]), eqx.nn.Linear(5, 2, key=keys[1])
+    assert eqx.tree_equal((first, second), expected)
+
+
+def test_a_cnn_keeps_the_keys_of_its_convolutions_apart_from_those_of_its_head(trees_equal: Any) -> None:
+    conv_keys, head_key = jax.random.split(jax.random.key(0))
+    params = db.cnn([3], 4, 2).init(jax.random.key(0), IMAGES)
+    convolution = eqx.nn.Conv2d(2, 3, 3, padding="SAME", key=jax.random.split(conv_keys, 1)[0])
+    head = db.mlp([4], 2).init(head_key, jnp.zeros((1, 3, 3, 2)))
+    assert eqx.tree_equal(params, (convolution, *head))
+
+
+def test_networks_say_what_layers_they_are_made_of() -> None:
+    relu = described.Activation(jax.nn.relu)
+    flat, first, activation, last = db.mlp([5], 2).layers or ()
+    assert (flat, first, activation, last) == (described.Flatten(), described.Linear(5), relu, described.Linear(2))
+    assert db.Network(lambda key, x: (), lambda params, x: x).layers is None
+
+
+def windows(x: np.ndarray, size: int, stride: int, padding: int, fill: float, reduce: Any) -> np.ndarray:
+    """Pooling written as the definition has it."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)), constant_values=fill)
+    rows, columns = ((length - size) // stride + 1 for length in x.shape[2:])
+    out = np.empty((*x.shape[:2], rows, columns), np.float32)
+    for i in range(rows):
+        for j in range(columns):
+            window = x[:, :, i * stride : i * stride + size, j * stride : j * stride + size]
+            out[:, :, i, j] = reduce(window, axis=(2, 3))
+    return out
+
+
+def test_pooling_reduces_every_window() -> None:
+    x = np.asarray(IMAGES)
+    largest = described.MaxPool2d(3, 2, 1).apply(None, IMAGES)
+    np.testing.assert_array_equal(largest, windows(x, 3, 2, 1, -np.inf, np.max))
+    mean = described.AvgPool2d(3, 2, 1).apply(None, IMAGES)
+    np.testing.assert_allclose(mean, windows(x, 3, 2, 1, 0.0, np.mean), rtol=1e-5, atol=1e-6)
+    whole = described.GlobalAvgPool2d().apply(None, IMAGES)
+    np.testing.assert_allclose(whole[:, :, 0, 0], x.mean(axis=(2, 3)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_layer_norm_standardises_the_last_axes_of_each_example(axes: int) -> None:
+    network = db.sequential([described.LayerNorm(axes=axes, epsilon=1e-9)])
+    out = np.asarray(network.apply(network.init(jax.random.key(0), IMAGES), IMAGES))
+    over = tuple(range(4 - axes, 4))
+    np.testing.assert_allclose(out.mean(axis=over), 0.0, atol=1e-5)
+    np.testing.assert_allclose(out.std(axis=over), 1.0, rtol=1e-4)
+
+
+def test_same_padding_keeps_the_size_of_an_image_whatever_the_kernel() -> None:
+    network = db.sequential([described.Conv2d(4, (4, 3), padding="same", dilation=(1, 2), groups=2)])
+    assert network.apply(network.init(jax.random.key(0), IMAGES), IMAGES).shape == (2, 4, 6, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: db.sequential([jnp.tanh]), "takes layers"),
+        (lambda: described.Linear(0), "width"),
+        (lambda: described.Conv2d(3, (3, 3, 3)), "kernel_size of Conv2d"),
+        (lambda: described.Conv2d(3, 3, stride=2, padding="same"), "stride of 1"),
+        (lambda: described.MaxPool2d(2, padding=2), "at most half"),
+        (lambda: described.Activation(jnp.sin).name, "sin has no counterpart"),
+        (lambda: db.sequential([described.Linear(2)]).init(jax.random.key(0), IMAGES), r"put Flatten\(\)"),
+        (lambda: db.sequential([described.Conv2d(3, groups=3)]).init(jax.random.key(0), IMAGES), "groups=3"),
+        (lambda: db.sequential([described.MaxPool2d(2)]).init(jax.random.key(0), jnp.ones((1, 4))), "channels, height"),
+        (lambda: db.sequential([described.LayerNorm(axes=4)]).init(jax.random.key(0), IMAGES), "lower axes"),
+        (lambda: db.mlp([5], 2).apply((), jnp.ones((1, 3))), "params holds 0"),
+    ],
+)
+def test_what_cannot_be_a_network_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(db.InvalidInput, match=message):
+        make()
