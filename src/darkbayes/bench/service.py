@@ -90,18 +90,17 @@ def ship_boston(folder: Path, seed: int) -> list[dict[str, float]]:
 @contextmanager
 def service(folder: Path) -> Iterator[str]:
     """A process that serves the folder's student; gives its address."""
-    process = subprocess.Popen(python("-c", PROGRAM, str(folder)), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise RunError(f"the service did not start: it ended with status {process.wait()}")
-        yield address
-        if process.poll() is not None:
-            raise RunError(f"the service died: it ended with status {process.returncode}")
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(python("-c", PROGRAM, str(folder)), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            if not address:
+                raise RunError(f"the service did not start: it ended with status {process.wait()}")
+            yield address
+            if process.poll() is not None:
+                raise RunError(f"the service died: it ended with status {process.returncode}")
+        finally:
+            process.terminate()
 
 
 async def load_of(
@@ -130,6 +129,7 @@ async def load_of(
             number += clients
         if writer is not None:
             writer.close()
+            await writer.wait_closed()
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     return took, failures
