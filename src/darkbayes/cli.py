@@ -169,9 +169,9 @@ FIGURED = ("samplers", "targets")
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure the engine itself (speed, memory, resumption, import time), or compare samplers and targets."""
+    """Measure the engine (speed, memory, resumption, import time) or the service, or compare samplers and targets."""
 
-    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "startup", "targets"]]
+    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "service", "startup", "targets"]]
     """which measurement; samplers and targets take a quarter of an hour"""
     seed: int = 0
     """where random numbers start"""

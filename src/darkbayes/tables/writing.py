@@ -56,14 +56,15 @@ def prediction_columns(
     probs = np.asarray(predictions.probs, np.float32)
     best = probs.argmax(axis=1)
     return {
-        "prediction": _as_in_files(target)[best],
+        "prediction": as_in_files(target)[best],
         "probability": probs.max(axis=1),
         **{f"probability_{name}": probs[:, k] for k, name in enumerate(target.classes)},
         **{name: np.asarray(getattr(predictions, name), np.float32) for name in ENTROPIES},
     }
 
 
-def _as_in_files(target: ClassTarget) -> np.ndarray:
+def as_in_files(target: ClassTarget) -> np.ndarray:
+    """The classes as they are in the user's own files."""
     if target.kind == "integer":
         return np.asarray([int(name) for name in target.classes], np.int64)
     if target.kind == "boolean":
