@@ -26,9 +26,9 @@ from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.scores import log_densities, predictions, rows, score
-from darkbayes.predict import Predictive, predict_plugin
+from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
 from darkbayes.runs import Run
-from darkbayes.tables import ClassPredictions, ClassTarget, Frame, Predictions, TableSchema, schema_to_dict
+from darkbayes.tables import ClassPredictions, ClassTarget, Frame, Predictions, RealTarget, TableSchema, schema_to_dict
 from darkbayes.types import Key
 
 EXAMPLES = 12
@@ -93,12 +93,12 @@ def _held_out(
         "sgd": predict_plugin(posterior, draw, held.x),
     }
     y = np.asarray(held.y)
-    arrays: dict[str, Any] = {"y": y if classes is not None else target.decode(y)}
+    arrays: dict[str, Any] = {"y": target.decode(y) if isinstance(target, RealTarget) else y}
     for method, predictive in told.items():
         own = predictions(target, predictive)
         arrays |= {f"{method}.{name}": of for name, of in vars(own).items()}
         arrays[f"{method}.log_likelihood"] = log_densities(target, predictive, y)
-        if classes is None:
+        if isinstance(predictive, RegressionPredictive):
             arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
     write_arrays(out / "held-out.safetensors", arrays)
     examples = _examples(prepared, predictions(target, told["student"]))
