@@ -6,7 +6,8 @@ Besides the files of every run (`runs.py`):
     fit.json                  what was fitted to what, in words and numbers
     student.safetensors       the student's weights
     student.onnx              the student, with its schema inside
-    held-out.safetensors      what student, teacher and plug-in network say of the rows held out
+    held-out.safetensors      what student, teacher and plug-in network say of the rows held out, and the columns of
+                              dependence.json in these rows
     examples.json             the most uncertain of these rows, and examples.safetensors if they are images
     dependence.json           predictions and uncertainty along each column
 """
@@ -28,7 +29,16 @@ from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.scores import log_densities, predictions, rows, score
 from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
 from darkbayes.runs import Run
-from darkbayes.tables import ClassPredictions, ClassTarget, Frame, Predictions, RealTarget, TableSchema, schema_to_dict
+from darkbayes.tables import (
+    Category,
+    ClassPredictions,
+    ClassTarget,
+    Frame,
+    Predictions,
+    RealTarget,
+    TableSchema,
+    schema_to_dict,
+)
 from darkbayes.types import Key
 
 EXAMPLES = 12
@@ -48,16 +58,18 @@ def fit_folder(
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     write_bytes(out / "student.onnx", to_onnx(fitted.student, fitted.params, schema))
-    facts, found = _facts(prepared, fitted, options), []
-    if prepared.held_out is not None:
-        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, plug_key, out)
+    facts, found, along = _facts(prepared, fitted, options), [], []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
 
         def predict(frame: Frame) -> Predictions:
             return predictions(target, fitted.predict(schema.encode(frame)))
 
-        write_json(out / "dependence.json", dependence(schema, prepared.train_frame, predict, seed))
+        along = dependence(schema, prepared.train_frame, predict, seed)
+        write_json(out / "dependence.json", along)
+    if prepared.held_out is not None:
+        names = [of["column"] for of in along]
+        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, names, plug_key, out)
     write_json(out / "fit.json", facts)
     return run.finish("fit", "auto", found, seed)
 
@@ -76,9 +88,15 @@ def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, An
 
 
 def _held_out(
-    prepared: Prepared, fitted: Fitted, options: Options, classes: int | None, key: Key, out: Path
+    prepared: Prepared,
+    fitted: Fitted,
+    options: Options,
+    classes: int | None,
+    names: list[str],
+    key: Key,
+    out: Path,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Let all predict the rows held out, and keep what they say.
+    """Let all predict the rows held out, and keep what they say, with the columns `names`.
 
     Returns the rows of results, and the steps that the plug-in network took.
     """
@@ -100,12 +118,28 @@ def _held_out(
         arrays[f"{method}.log_likelihood"] = log_densities(target, predictive, y)
         if isinstance(predictive, RegressionPredictive):
             arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
-    write_arrays(out / "held-out.safetensors", arrays)
+    write_arrays(out / "held-out.safetensors", arrays | _columns(prepared, names))
     examples = _examples(prepared, predictions(target, told["student"]))
     write_json(out / "examples.json", examples)
     if isinstance(prepared.held_out_frame, np.ndarray):
         write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
-    return rows({method: score(target, predictive, y) for method, predictive in told.items()}), steps
+    counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
+    scores = {method: score(target, predictive, y) for method, predictive in told.items()}
+    return [row | counts for row in rows(scores)], steps
+
+
+def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:
+    """Columns of the rows held out; a category by its place among the categories of its column, -1 for none of them."""
+    schema, frame, found = prepared.schema, prepared.held_out_frame, {}
+    if isinstance(schema, TableSchema) and isinstance(frame, dict):
+        for column in schema.columns:
+            if column.name in names and isinstance(column, Category):
+                place = {name: k for k, name in enumerate(column.categories)}
+                codes = [place.get(value, -1) for value in frame[column.name].tolist()]
+                found[f"column.{column.name}"] = np.asarray(codes, np.int32)
+            elif column.name in names:
+                found[f"column.{column.name}"] = frame[column.name]
+    return found
 
 
 def _examples(prepared: Prepared, told: Predictions) -> list[dict[str, Any]]:
