@@ -28,6 +28,8 @@ from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.scores import log_densities, predictions, rows, score
 from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
+from darkbayes.report.fitted.folder import read_held
+from darkbayes.report.fitted.numbers import gain_kept, scores
 from darkbayes.runs import Run
 from darkbayes.tables import (
     Category,
@@ -123,9 +125,21 @@ def _held_out(
     write_json(out / "examples.json", examples)
     if isinstance(prepared.held_out_frame, np.ndarray):
         write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
+    found = rows({method: score(target, predictive, y) for method, predictive in told.items()})
     counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
-    scores = {method: score(target, predictive, y) for method, predictive in told.items()}
-    return [row | counts for row in rows(scores)], steps
+    return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)], steps
+
+
+def _errors(found: list[dict[str, Any]], out: Path, target: RealTarget | ClassTarget) -> list[dict[str, Any]]:
+    """The standard error of each row of results over the rows held out, and whether there is a gain to keep."""
+    held = read_held(out, target)
+    kept, errors = gain_kept(held), {method: scores(of, held.y) for method, of in held.told.items()}
+    return [
+        {"se": kept.share.error, "clear": kept.told}
+        if row["metric"] == "gain_kept"
+        else {"se": errors[row["method"]][row["metric"]].error}
+        for row in found
+    ]
 
 
 def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:

@@ -81,9 +81,12 @@ def by_chance(count: int, probability: float, level: float = 0.95) -> tuple[int,
     (10, 10)
     """
     if probability in (0.0, 1.0):
-        return (round(count * probability),) * 2
+        sure = round(count * probability)
+        return sure, sure
     numbers = np.arange(count + 1)
-    ways = math.lgamma(count + 1) - np.array([math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in range(count + 1)])
+    ways = math.lgamma(count + 1) - np.array(
+        [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in range(count + 1)]
+    )
     below = np.cumsum(np.exp(ways + numbers * math.log(probability) + (count - numbers) * math.log1p(-probability)))
     tail = (1 - level) / 2
     return int(np.searchsorted(below, tail)), int(np.searchsorted(below, 1 - tail))

@@ -39,7 +39,7 @@ def write_report(folder: Path) -> Path:
     """Write ``report.html`` into a finished run's folder and return its path."""
     results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
     if results["experiment"] == "fit":
-        from darkbayes.report.fitted import write_fitted
+        from darkbayes.report.fitted.page import write_fitted
 
         return write_fitted(folder)
     words = WORDS[results["experiment"]]
@@ -67,7 +67,7 @@ def write_report(folder: Path) -> Path:
 def write_figure(folder: Path, path: Path) -> None:
     """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
     from darkbayes.report.figures import FIGURES
-    from darkbayes.report.fitted import main_figure
+    from darkbayes.report.fitted.page import main_figure
 
     check_figure(path)
     experiment = read_json(folder / "results.json")["experiment"]

@@ -1,5 +1,1 @@
 """The page of a fit: what a model knows and does not know, for a person who has data and a decision to make."""
-
-from darkbayes.report.fitted.page import main_figure, write_fitted
-
-__all__ = ["main_figure", "write_fitted"]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
 
 from darkbayes.report.estimates import by_chance, wilson
 from darkbayes.report.figures import plt
@@ -22,9 +23,11 @@ NAMES = {"student": "student", "sgld": "teacher", "sgd": "plug-in network"}
 COLOURS = {"student": "#009E73", "sgld": "#CC79A7", "sgd": "#555555"}
 DASHES = {"student": "-", "sgld": "--", "sgd": ":"}
 NOISE, DOUBT, WARNING, GREY = "#E69F00", "#0072B2", "#D55E00", "#555555"
-CLASSES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-"""Colours of classes, in this order; more classes than these are not drawn as lines."""
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+CLASSES = ("#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#1a1a1a")
+"""Colours of classes, in this order, none of them that of noise or doubt; no more classes than these are drawn."""
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+LEAST_CURVE = 3
+"""Points that a curve over time must have."""
 SIZE = (4.6, 3.3)
 """Inches: the width of half a page, and of a phone."""
 MOST_POINTS = 300
@@ -103,7 +106,10 @@ def predicted(fit: Fit, held: Held) -> Figure:
         if target.transform == "log":
             axis.set_xscale("log")
             axis.set_yscale("log")
-        axis.set(xlim=limits, ylim=limits, xlabel=f"true {cut(target.name, 30)}", ylabel=f"predicted {cut(target.name, 30)}")
+        axis.set(
+            xlim=limits, ylim=limits, xlabel=f"true {cut(target.name, 30)}", ylabel=f"predicted {cut(target.name, 30)}"
+        )
+        _thousands(axis)
         figure.legend(loc="outside upper center", ncols=2)
     return figure
 
@@ -113,12 +119,19 @@ def coverage_curve(held: Held) -> Figure:
     levels = np.linspace(0.05, 0.95, 19)
     band = np.transpose([by_chance(held.rows, level) for level in levels.tolist()]) / held.rows
     with _axes(SIZE[0] * 0.85) as (figure, axis):
-        axis.fill_between(100 * levels, *(100 * of for of in band), color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
+        axis.fill_between(
+            100 * levels, *(100 * of for of in band), color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)"
+        )
         axis.plot([0, 100], [0, 100], color=GREY, lw=0.8)
         for method in METHODS[::-1]:
             shares = [100 * covered(held.told[method].position, level).mean() for level in levels]
             axis.plot(100 * levels, shares, DASHES[method], color=COLOURS[method], lw=1.8, label=NAMES[method])
-        axis.set(xlim=(0, 100), ylim=(0, 100), xlabel="promised: level of the interval (%)", ylabel="measured: true values inside (%)")
+        axis.set(
+            xlim=(0, 100),
+            ylim=(0, 100),
+            xlabel="promised: level of the interval (%)",
+            ylabel="measured: true values inside (%)",
+        )
         axis.annotate("too wide", (4, 92), color=GREY, fontsize=8)
         axis.annotate("too narrow", (96, 5), color=GREY, fontsize=8, ha="right")
         figure.legend(loc="outside upper center", ncols=2)
@@ -133,7 +146,16 @@ def positions(held: Held) -> Figure:
     with _axes() as (figure, axis):
         axis.axhspan(low, high, color=GREY, alpha=0.2, lw=0, label="expected (95% of tests)")
         axis.axhline(held.rows / bins, color=GREY, lw=1, ls="--")
-        axis.bar(edges[:-1], counts, 1 / bins, align="edge", color=COLOURS["student"], alpha=0.6, edgecolor="white", label="student")
+        axis.bar(
+            edges[:-1],
+            counts,
+            1 / bins,
+            align="edge",
+            color=COLOURS["student"],
+            alpha=0.6,
+            edgecolor="white",
+            label="student",
+        )
         axis.set(xlim=(0, 1), xlabel="predicted probability of a value below the true one", ylabel="rows")
         figure.legend(loc="outside upper center", ncols=2)
     return figure
@@ -154,11 +176,21 @@ def reliability(fit: Fit, held: Held, method: str) -> Figure:
     with _axes(SIZE[0] * 0.9, 2, sharex=True, height_ratios=(3, 1)) as (figure, (upper, lower)):
         upper.bar(edges[:-1][seen], 100 * accuracy, 100 / bins, align="edge", color=COLOURS[method], alpha=0.3, lw=0)
         upper.errorbar(
-            100 * claimed, 100 * accuracy, 100 * np.array([accuracy - low, high - accuracy]), fmt="o", ms=4, capsize=2,
-            color=COLOURS[method], label=f"{NAMES[method]}, with 95% interval",
+            100 * claimed,
+            100 * accuracy,
+            100 * np.array([accuracy - low, high - accuracy]),
+            fmt="o",
+            ms=4,
+            capsize=2,
+            color=COLOURS[method],
+            label=f"{NAMES[method]}, with 95% interval",
         )
         upper.plot([0, 100], [0, 100], "--", color=GREY, lw=1, label="as sure as right")
-        upper.set(xlim=(100 / len(fit.classes) * 0.8 if len(fit.classes) < 4 else 0, 100), ylim=(0, 103), ylabel="how often right (%)")
+        upper.set(
+            xlim=(100 / len(fit.classes) * 0.8 if len(fit.classes) < 4 else 0, 100),
+            ylim=(0, 103),
+            ylabel="how often right (%)",
+        )
         lower.bar(edges[:-1], count, 100 / bins, align="edge", color=GREY, edgecolor="white")
         lower.set(xlabel="how sure of its answer (%)", ylabel=fit.cases)
         figure.legend(loc="outside upper center", ncols=2)
@@ -177,9 +209,22 @@ def confusion(fit: Fit, held: Held) -> Figure:
         for row, column in np.ndindex(number, number):
             if counts[row, column]:
                 colour = "white" if shares[row, column] > 0.55 else "black"
-                axis.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=colour, fontsize=9 if number < 8 else 7)
+                axis.text(
+                    column,
+                    row,
+                    f"{counts[row, column]:,}",
+                    ha="center",
+                    va="center",
+                    color=colour,
+                    fontsize=9 if number < 8 else 7,
+                )
         long = max(map(len, names)) > 4
-        axis.set_xticks(range(number), names, rotation=40 if long and number > 3 else 0, ha="right" if long and number > 3 else "center")
+        axis.set_xticks(
+            range(number),
+            names,
+            rotation=40 if long and number > 3 else 0,
+            ha="right" if long and number > 3 else "center",
+        )
         axis.set_yticks(range(number), names)
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
@@ -202,9 +247,18 @@ def risk_curve(fit: Fit, held: Held) -> Figure:
         else:
             axis.set_ylim(bottom=0)
         label = f"RMSE of {cut(fit.target.name, 24)}" if fit.real else "wrong answers (%)"
+        _thousands(axis)
         axis.set(xlim=(0, 100), xlabel=f"{fit.cases} answered, the surest first (%)", ylabel=label)
         figure.legend(loc="outside upper center", ncols=3)
     return figure
+
+
+def _thousands(axis: Any) -> None:
+    """Write large numbers with commas."""
+    for of in (axis.xaxis, axis.yaxis):
+        largest = max(map(abs, of.get_view_interval()))
+        if isinstance(of.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
+            of.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -223,7 +277,11 @@ def along(fit: Fit, of: dict[str, Any]) -> Figure:
             axes[1].set_xlabel(cut(column.name, 40))
         else:
             _along_categories(fit, column, of, axes)
-        handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        for axis in axes:
+            _thousands(axis)
+        handles = {
+            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
     return figure
 
@@ -266,18 +324,44 @@ def _along_numbers(fit: Fit, column: Number, of: dict[str, Any], axes: Any) -> N
             _limit(axis, np.stack(drawn), seen, log=fit.real.transform == "log", floor=axis is axes[1])
     else:
         axes[1].fill_between(values, 0, noise, color=NOISE, alpha=0.75, lw=0, label="noise")
-        axes[1].fill_between(values, noise, noise + doubt, facecolor=DOUBT, alpha=0.75, hatch="////", edgecolor="white", lw=0, label="doubt")
+        axes[1].fill_between(
+            values,
+            noise,
+            noise + doubt,
+            facecolor=DOUBT,
+            alpha=0.75,
+            hatch="////",
+            edgecolor="white",
+            lw=0,
+            label="doubt",
+        )
         axes[0].set_ylim(-2, 102)
         axes[1].set_ylim(0, 100)
     axes[1].set_ylabel(uncertainty)
     for place, axis in enumerate(axes):
         for end, far in ((column.low, values[0]), (column.high, values[-1])):
-            axis.axvspan(end, far, color=GREY, alpha=0.14, lw=0, label="not seen in training" if place == 0 and end == column.high else None)
+            axis.axvspan(
+                end,
+                far,
+                color=GREY,
+                alpha=0.14,
+                lw=0,
+                label="not seen in training" if place == 0 and end == column.high else None,
+            )
         axis.set_xlim(values[0], values[-1])
     if fit.held is not None and column.name in fit.held.columns:
         rows = fit.held.columns[column.name][_chosen(fit.held.rows)]
         inside = rows[(rows >= values[0]) & (rows <= values[-1])]
-        axes[0].plot(inside, np.full(len(inside), 0.02), "|", color="black", ms=5, mew=0.5, alpha=0.5, transform=axes[0].get_xaxis_transform())
+        axes[0].plot(
+            inside,
+            np.full(len(inside), 0.02),
+            "|",
+            color="black",
+            ms=5,
+            mew=0.5,
+            alpha=0.5,
+            transform=axes[0].get_xaxis_transform(),
+        )
 
 
 def _limit(axis: Any, drawn: np.ndarray, seen: np.ndarray, *, log: bool, floor: bool) -> None:
@@ -289,7 +373,10 @@ def _limit(axis: Any, drawn: np.ndarray, seen: np.ndarray, *, log: bool, floor: 
         return
     low, high = np.nanmin(inner), np.nanmax(inner)
     span = max(high - low, 0.2 if log else 0.1 * max(abs(low), abs(high)), 1e-9)
-    low, high = max(np.nanmin(every), low - 0.8 * span) - 0.08 * span, min(np.nanmax(every), high + 0.8 * span) + 0.08 * span
+    low, high = (
+        max(np.nanmin(every), low - 0.8 * span) - 0.08 * span,
+        min(np.nanmax(every), high + 0.8 * span) + 0.08 * span,
+    )
     if log:
         axis.set_yscale("log")
         low, high = 10.0 ** np.clip([low, high], -300, 300)
@@ -309,7 +396,9 @@ def _along_categories(fit: Fit, column: Category, of: dict[str, Any], axes: Any)
     width = 0.8 / len(lines)
     colours = CLASSES if len(lines) > 1 else (COLOURS["student"],)
     for k, ((name, line), colour) in enumerate(zip(lines, colours, strict=False)):
-        axes[0].bar(places + (k - (len(lines) - 1) / 2) * width, line[shown], width, color=colour, edgecolor="white", label=name)
+        axes[0].bar(
+            places + (k - (len(lines) - 1) / 2) * width, line[shown], width, color=colour, edgecolor="white", label=name
+        )
     if fit.real:
         axes[1].bar(places - 0.2, noise[shown], 0.4, color=NOISE, edgecolor="white", label="noise")
         axes[1].bar(places + 0.2, doubt[shown], 0.4, color=DOUBT, hatch="////", edgecolor="white", label="doubt")
@@ -318,7 +407,9 @@ def _along_categories(fit: Fit, column: Category, of: dict[str, Any], axes: Any)
             axes[1].set_yscale("log")
     else:
         axes[1].bar(places, noise[shown], 0.6, color=NOISE, edgecolor="white", label="noise")
-        axes[1].bar(places, doubt[shown], 0.6, noise[shown], color=DOUBT, hatch="////", edgecolor="white", label="doubt")
+        axes[1].bar(
+            places, doubt[shown], 0.6, noise[shown], color=DOUBT, hatch="////", edgecolor="white", label="doubt"
+        )
         axes[0].set_ylim(0, 100)
         axes[1].set_ylim(0, 100)
     axes[0].set_ylabel(label)
@@ -347,6 +438,7 @@ def same_answers(fit: Fit, held: Held) -> Figure:
         axis.plot(limits, limits, "--", color=GREY, lw=1)
         axis.plot(*at, "o", ms=3.5, color=COLOURS["student"], alpha=0.6, mew=0)
         axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {name}", ylabel=f"student: {name}")
+        _thousands(axis)
     return figure
 
 
@@ -359,7 +451,8 @@ def same_doubts(fit: Fit, held: Held) -> Figure:
     log = isinstance(fit.target, RealTarget) and fit.target.transform == "log"
     with _axes(SIZE[0] * 0.85) as (figure, axis):
         if log and len(everything):
-            limits = tuple(np.quantile(everything, [0.01, 0.99]) * [0.7, 1.4])
+            low, high = np.quantile(everything, [0.01, 0.99]).tolist()
+            limits = (0.7 * low, 1.4 * high)
             axis.set_xscale("log")
             axis.set_yscale("log")
         else:
@@ -370,6 +463,7 @@ def same_doubts(fit: Fit, held: Held) -> Figure:
             axis.plot(*at, marker, ms=3.5, color=colour, alpha=0.6, mew=0, label=name)
         unit = f"± {cut(fit.target.name, 24)}" if fit.real else "uncertainty (%)"
         axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {unit}", ylabel=f"student: {unit}")
+        _thousands(axis)
         figure.legend(loc="outside upper center", ncols=2)
     return figure
 
@@ -385,17 +479,24 @@ def _told_parts(fit: Fit, told: Told) -> tuple[np.ndarray, np.ndarray]:
 def learning(fit: Fit) -> Figure | None:
     """How close the student was to its teacher as it learned, and how exact the teacher itself is."""
     lines = [line for line in fit.curve if line["kl"] is not None]
-    if not lines:
+    if len(lines) < LEAST_CURVE:
         return None
     runs = fit.results.get("diagnostics", {}).get("student", {}).get("runs", [])
     error = runs[0].get("teacher_error") if runs else None
     with _axes() as (figure, axis):
         axis.semilogy(
-            [line["step"] for line in lines], [line["kl"] for line in lines], "o-" if len(lines) < 20 else "-", ms=3,
-            color=COLOURS["student"], label="student",
+            [line["step"] for line in lines],
+            [line["kl"] for line in lines],
+            "o-" if len(lines) < 20 else "-",
+            ms=3,
+            color=COLOURS["student"],
+            label="student",
         )
         if error:
             axis.axhline(error, color=COLOURS["sgld"], ls="--", lw=1.5, label="what the teacher itself does not know")
-        axis.set(xlabel="steps of each chain", ylabel=textwrap.fill("distance from the teacher (KL divergence, nats)", 28))
+        _thousands(axis)
+        axis.set(
+            xlabel="steps of each chain", ylabel=textwrap.fill("distance from the teacher (KL divergence, nats)", 28)
+        )
         figure.legend(loc="outside upper center", ncols=2)
     return figure

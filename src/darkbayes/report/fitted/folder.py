@@ -131,7 +131,7 @@ def read_fit(folder: Path) -> Fit:
     schema = schema_from_dict(read_json(folder / "schema.json"))
     held, examples, images = None, [], None
     if (folder / "held-out.safetensors").exists():
-        held = _held(folder, schema.target)
+        held = read_held(folder, schema.target)
         examples = read_json(folder / "examples.json")
     if (folder / "examples.safetensors").exists():
         images = read_arrays(folder / "examples.safetensors")["images"]
@@ -149,7 +149,8 @@ def read_fit(folder: Path) -> Fit:
     )
 
 
-def _held(folder: Path, target: RealTarget | ClassTarget) -> Held:
+def read_held(folder: Path, target: RealTarget | ClassTarget) -> Held:
+    """Read what was said of the rows held out."""
     arrays = read_arrays(folder / "held-out.safetensors")
     kind = ClassPredictions if isinstance(target, ClassTarget) else RealPredictions
     names = [field.name for field in dataclasses.fields(kind)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +74,9 @@ def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 def calibration_error_by_chance(confidence: np.ndarray, times: int = 200) -> float:
     """What the calibration error would be on average if every confidence were just right."""
     random = np.random.default_rng(0)
-    return float(np.mean([calibration_error(confidence, random.random(len(confidence)) < confidence) for _ in range(times)]))
+    return float(
+        np.mean([calibration_error(confidence, random.random(len(confidence)) < confidence) for _ in range(times)])
+    )
 
 
 class Verdict(NamedTuple):
@@ -168,7 +171,7 @@ class Spot(NamedTuple):
 
 
 def least_sure(fit: Fit) -> Spot | None:
-    """Where, along one of the columns, the student is least sure of the rows held out; None if nowhere in particular."""
+    """Where, along one of the columns, the student is least sure of the rows held out; None where that is nowhere."""
     held = fit.held
     if held is None or fit.table is None:
         return None
@@ -178,7 +181,12 @@ def least_sure(fit: Fit) -> Spot | None:
     usual, usual_error = float(typical(student.doubted)), float(typical(missed))
     spots = [
         Spot(
-            name, where, int(rows.sum()), float(typical(student.doubted[rows])), usual, float(typical(missed[rows])),
+            name,
+            where,
+            int(rows.sum()),
+            float(typical(student.doubted[rows])),
+            usual,
+            float(typical(missed[rows])),
             usual_error,
         )
         for name, values in held.columns.items()
@@ -203,7 +211,7 @@ def _parts(fit: Fit, name: str, values: np.ndarray) -> Iterator[tuple[str, np.nd
     if missing.all():
         return
     edges = np.unique(np.quantile(values[~missing], np.linspace(0, 1, GROUPS + 1)))
-    for place, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for place, (low, high) in enumerate(pairwise(edges.tolist())):
         rows = (values >= low if place == 0 else values > low) & (values <= high)
         if rows.any():
             first, last = _brief(values[rows].min()), _brief(values[rows].max())
@@ -262,7 +270,7 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     ranks = [_ranks(of) for of in (a, b)]
     if any(np.ptp(of) == 0 for of in ranks):
         return math.nan
-    return float(np.corrcoef(*ranks)[0, 1].round(12))
+    return float(np.corrcoef(ranks)[0, 1].round(12))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -12,23 +12,27 @@ from darkbayes.files import write_text
 from darkbayes.report.chains import CAPTION as CHAINS_CAPTION
 from darkbayes.report.chains import chains_line, chains_table
 from darkbayes.report.choices import choices_table, first_explanation
+from darkbayes.report.estimates import Estimate
 from darkbayes.report.fitted import figures, words
+from darkbayes.report.fitted.choices import chosen, columns_table
 from darkbayes.report.fitted.folder import METHODS, Fit, Held, Told, read_fit
 from darkbayes.report.fitted.numbers import (
+    by_class,
     calibration_error_by_chance,
+    confidence_verdict,
+    covered,
     gain_kept,
     most_entropy,
     noise_share,
     scores,
 )
-from darkbayes.report.fitted.words import percent, short, signed, with_error
+from darkbayes.report.fitted.written import percent, short, signed, with_error
+from darkbayes.report.tables import number
 from darkbayes.report.template import rendered
 from darkbayes.tables import Category, Number
 
 MOST_VALUES = 8
 """Columns of the most uncertain rows that are shown; of more, those on which predictions depend most."""
-THUMBNAIL = 96
-"""Pixels of a small image's longer side, on the page."""
 
 HEADINGS = {
     "log_likelihood": "log likelihood (higher is better)",
@@ -92,8 +96,8 @@ def _content(fit: Fit) -> dict[str, Any]:
         "learning": _learning(fit),
         "chains": _chains(fit),
         "choices": _choices(fit),
-        "chosen": words.chosen(fit),
-        "column_table": words.columns_table(fit) if fit.table else None,
+        "chosen": chosen(fit),
+        "column_table": columns_table(fit) if fit.table else None,
         "provenance": _provenance(fit),
     }
 
@@ -129,21 +133,30 @@ def _scores(fit: Fit, held: Held) -> dict[str, Any]:
     kept = gain_kept(held)
     differences = {"student": signed(kept.own), "sgld": signed(kept.gain), "sgd": "–"}
     metrics = [name for name in HEADINGS if name in found["student"]]
-    header = ["", HEADINGS["log_likelihood"], "of it above the plug-in network", *(HEADINGS[name] for name in metrics[1:])]
+    header = [
+        "",
+        HEADINGS["log_likelihood"],
+        "log likelihood above the plug-in network",
+        *(HEADINGS[name] for name in metrics[1:]),
+    ]
     rows = [
         [name, _score(found[method], "log_likelihood"), differences[method]]
         + [_score(found[method], metric) for metric in metrics[1:]]
         for method, name in _names(fit).items()
     ]
     notes = [
-        f"± is one standard error over the {held.rows:,} {fit.cases} held out: another test of this size would differ by "
+        f"± is one standard error over the {held.rows:,} {fit.cases} held out: another test of this size would "
+        "differ by "
         "about so much. Differences from the plug-in network are taken row by row, which makes them surer than the "
-        "scores themselves."
+        f"scores themselves. All this takes the {fit.cases} to be independent of each other: where several are of "
+        "the same "
+        "person or thing, the true errors are larger."
     ]
     if fit.classes:
         confidence = held.student.classes.probs.max(axis=1)
         notes.append(
-            f"With so few {fit.cases}, even a student whose probabilities were all exactly right would show a calibration "
+            f"With so few {fit.cases}, even a student whose probabilities were all exactly right would show a "
+            "calibration "
             f"error of {short(calibration_error_by_chance(confidence))}."
         )
     return {"header": header, "rows": rows, "kept": words.kept_words(fit, kept), "notes": " ".join(notes)}
@@ -168,9 +181,7 @@ def _trust(fit: Fit, held: Held) -> list[Shown]:
         shown = [
             _shown(
                 f"{figures.NAMES[method][0].upper()}{figures.NAMES[method][1:]}: as often right as sure?",
-                f"{fit.cases.capitalize()} are sorted by how sure the answer is. Points on the dashed line are as often "
-                "right as they are sure; below it, too sure; above it, too timid. A whisker that reaches the line may be "
-                f"chance. Below: how many {fit.cases} there are of each kind.",
+                _reliability_words(held, method),
                 f"Reliability diagram of the {figures.NAMES[method]}, with a histogram of its confidence.",
                 figures.reliability(fit, held, method),
             )
@@ -179,35 +190,41 @@ def _trust(fit: Fit, held: Held) -> list[Shown]:
         if len(fit.classes) <= figures.MOST_CLASSES:
             caption = (
                 f"Each line holds the {fit.cases} of one true class; on the diagonal are the right answers. Look for "
-                "dark squares off the diagonal: classes that are taken for each other."
+                "dark squares off the diagonal: classes that are taken for each other. The darker, the larger the "
+                "share of the line."
             )
             alt = "Confusion matrix of the student: " + "; ".join(
-                f"{spot.name}, {spot.wrong} of {spot.rows} wrong" for spot in words.by_class(fit)
+                f"{spot.name}, {spot.wrong} of {spot.rows} wrong" for spot in by_class(fit)
             )
             shown.append(_shown("Which class is taken for which?", caption, alt, figures.confusion(fit, held)))
         return shown
-    inside = held.student.position
     name = fit.target.name
     return [
         _shown(
             "Predictions against the truth",
-            f"Each mark is a row{_sampled(held)}: the middle of what the student deems likely, and its 90% interval. Good "
-            "predictions lie near the dashed line; about one interval in ten should miss it. What lies beyond the frame "
+            f"Each mark is a row{_sampled(held)}: the middle of what the student deems likely, and its 90% interval. "
+            "Good "
+            "predictions lie near the dashed line; about one interval in ten should miss it. What lies beyond the "
+            "frame "
             "is drawn at its edge.",
             f"Predicted {name} with 90% intervals against the true {name}.",
             figures.predicted(fit, held),
         ),
         _shown(
             "Do intervals keep their promise?",
-            "For intervals of every level, how many true values they hold. A line inside the grey band keeps the promise, "
+            "For intervals of every level, how many true values they hold. A line inside the grey band keeps the "
+            "promise, "
             "as far as a test of this size can tell; below it the intervals are too narrow, above it too wide.",
             "Measured coverage against the promised level: "
-            + ", ".join(f"{level:.0%} gives {figures.covered(inside, level).mean():.0%}" for level in (0.5, 0.8, 0.9)),
+            + ", ".join(
+                f"{level:.0%} gives {covered(held.student.position, level).mean():.0%}" for level in (0.5, 0.8, 0.9)
+            ),
             figures.coverage_curve(held),
         ),
         _shown(
             "Where do true values fall?",
-            "In each predicted distribution the true value has a place, from 0 (lowest) to 1 (highest). All places should "
+            "In each predicted distribution the true value has a place, from 0 (lowest) to 1 (highest). All places "
+            "should "
             "be equally common: flat bars, inside the grey band. A U says too sure, a hump too timid, a slope that "
             "predictions are too low (rising) or too high (falling).",
             "Histogram of the probability that the student gives to values below the true one (PIT).",
@@ -216,13 +233,27 @@ def _trust(fit: Fit, held: Held) -> list[Shown]:
     ]
 
 
+def _reliability_words(held: Held, method: str) -> str:
+    found = confidence_verdict(held.told[method], held.y)
+    claimed = held.told[method].classes.probs.max(axis=1).mean()
+    verdict = {"kept": "as sure as it should be, on average", "timid": "too timid", "bold": "too bold"}[found.verdict]
+    return f"Sure to {percent(claimed)} on average, right on {percent(found.measured.value)}: {verdict}."
+
+
 def _risk(fit: Fit, held: Held) -> dict[str, Any]:
     caption = (
-        f"From left to right, ever more {fit.cases} are answered, the surest first. A model that knows what it does not "
-        "know has a line that rises to the right: what it is sure of, it gets right. The thin level line is the student's "
+        f"From left to right, ever more {fit.cases} are answered, the surest first. A model that knows what it does "
+        "not "
+        "know has a line that rises to the right: what it is sure of, it gets right. The thin level line is the "
+        "student's "
         "error on all of them. The left end rests on few and is rough."
     )
-    figure = _shown("Errors among the surest", caption, "Risk-coverage curves of student, teacher and plug-in network.", figures.risk_curve(fit, held))
+    figure = _shown(
+        "Errors among the surest",
+        caption,
+        "Risk-coverage curves of student, teacher and plug-in network.",
+        figures.risk_curve(fit, held),
+    )
     return {"words": words.passing_on(fit), "figure": figure}
 
 
@@ -235,7 +266,9 @@ def _columns(fit: Fit) -> list[Shown]:
 
 def _column(fit: Fit, of: dict[str, Any], column: Number | Category) -> Shown:
     many = isinstance(column, Category) and len(of["values"]) > figures.MOST_BARS
-    caption = f"The {figures.MOST_BARS} of {len(of['values'])} categories whose predictions differ most." if many else ""
+    caption = (
+        f"The {figures.MOST_BARS} of {len(of['values'])} categories whose predictions differ most." if many else ""
+    )
     seen = f", seen from {short(column.low)} to {short(column.high)}" if isinstance(column, Number) else ""
     what = "prediction" if fit.real else "probabilities"
     alt = f"Above, the {what} along {column.name}{seen}; below, noise and doubt."
@@ -247,7 +280,8 @@ def _fidelity(fit: Fit, held: Held) -> dict[str, Any]:
     shown = [
         _shown(
             f"The same {'predictions' if fit.real else 'probabilities'}?",
-            f"The {what} of student and teacher for each {fit.cases[:-1]}{_sampled(held)}. On the dashed line they are the same.",
+            f"The {what} of student and teacher for each {fit.cases[:-1]}{_sampled(held)}. On the dashed line they "
+            "are the same.",
             f"Scatter of the student's {what} against the teacher's.",
             figures.same_answers(fit, held),
         ),
@@ -270,7 +304,9 @@ def _learning(fit: Fit) -> Shown | None:
         "The line should fall and then stay level. Where it comes near the dashed line, the student is as close to its "
         "teacher as the teacher is to what it would say with endless draws."
     )
-    return _shown("How the student learned", caption, "Distance of the student from its teacher over the steps.", figure)
+    return _shown(
+        "How the student learned", caption, "Distance of the student from its teacher over the steps.", figure
+    )
 
 
 # The most uncertain
@@ -279,9 +315,10 @@ def _learning(fit: Fit) -> Shown | None:
 def _examples(fit: Fit, held: Held) -> dict[str, Any]:
     if fit.images is not None:
         pictures = [
-            _told(fit, held, of) | {"source": _thumbnail(image)} for of, image in zip(fit.examples, fit.images, strict=True)
+            _told(fit, held, of) | {"source": _thumbnail(image)}
+            for of, image in zip(fit.examples, fit.images, strict=True)
         ]
-        return {"pictures": pictures, "size": THUMBNAIL}
+        return {"pictures": pictures}
     names = list((fit.examples[0]["values"] or {}) if fit.examples else {})
     if len(names) > MOST_VALUES:
         important = [of["column"] for of in fit.dependence][:MOST_VALUES]
@@ -311,10 +348,10 @@ def _told(fit: Fit, held: Held, of: dict[str, Any]) -> dict[str, str]:
         real = student.real
         return {
             "place": place,
-            "prediction": f"{short(real.mean[row])} ± {short(real.std[row])}",
+            "prediction": with_error(Estimate(float(real.mean[row]), float(real.std[row]))),
             "truth": short(float(held.y[row])),
-            "noise": f"± {short(real.aleatoric_std[row])}",
-            "doubt": f"± {short(real.epistemic_std[row])}",
+            "noise": f"± {short(float(real.aleatoric_std[row]))}",
+            "doubt": f"± {short(float(real.epistemic_std[row]))}",
         }
     return _told_class(fit, student, place, row, int(held.y[row]))
 
@@ -342,7 +379,7 @@ def _value(fit: Fit, name: str, value: Any) -> str:
     if isinstance(column, Category):
         return str(value) if value in column.categories else f"{value} ?"
     mark = " ↓" if value < column.low else " ↑" if value > column.high else ""
-    return f"{words.number(value)}{mark}"
+    return f"{number(value)}{mark}"
 
 
 def _thumbnail(image: np.ndarray) -> str:
@@ -352,7 +389,7 @@ def _thumbnail(image: np.ndarray) -> str:
     pixels = np.moveaxis(np.asarray(image, np.uint8), 0, -1)
     pixels = np.repeat(pixels, 3, axis=-1) if pixels.shape[-1] == 1 else pixels
     buffer = io.BytesIO()
-    matplotlib.image.imsave(buffer, pixels, format="png", metadata={"Software": None})
+    matplotlib.image.imsave(buffer, pixels, format="png", metadata={"Software": "darkbayes"})
     return _source("png", buffer.getvalue())
 
 
@@ -365,17 +402,24 @@ def _chains(fit: Fit) -> dict[str, Any] | None:
         return None
     # Of one student there is one row: it is easier read from above to below.
     numbers = dict(zip(table.header[2:-1], table.rows[0][2:-1], strict=True))
-    return {"line": chains_line(fit.results), "numbers": numbers, "caption": CHAINS_CAPTION.rpartition(" Of several")[0]}
+    return {
+        "line": chains_line(fit.results),
+        "numbers": numbers,
+        "caption": CHAINS_CAPTION.rpartition(" Of several")[0],
+    }
 
 
 def _choices(fit: Fit) -> dict[str, Any] | None:
     table = choices_table(fit.results)
     if table is None:
         return None
-    return {"numbers": dict(zip(table.header[2:], table.rows[0][2:], strict=True)), "words": first_explanation(fit.results)}
+    return {
+        "numbers": dict(zip(table.header[2:], table.rows[0][2:], strict=True)),
+        "words": first_explanation(fit.results),
+    }
 
 
-def _provenance(fit: Fit) -> dict[str, Any]:
-    origin = fit.results["provenance"]
+def _provenance(fit: Fit) -> dict[str, str]:
     names = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
-    return {"source's sha256": fit.config["sha256"]} | {names.get(name, name): value for name, value in origin.items()}
+    told = {names.get(name) or name: str(value) for name, value in fit.results["provenance"].items()}
+    return {"source's sha256": fit.config["sha256"]} | told

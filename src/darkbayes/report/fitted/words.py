@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from darkbayes.report.chains import chains_line
-from darkbayes.report.estimates import Estimate
+from darkbayes.report.estimates import Estimate, estimate
 from darkbayes.report.fitted.folder import Fit, Held
 from darkbayes.report.fitted.numbers import (
     LEVEL,
@@ -18,14 +17,15 @@ from darkbayes.report.fitted.numbers import (
     gain_kept,
     interval_verdict,
     least_sure,
+    middle,
     most_entropy,
     noise_share,
     rank_correlation,
     risks,
-    middle,
 )
-from darkbayes.report.tables import number
-from darkbayes.tables import Number, RealTarget
+from darkbayes.report.fitted.written import listed, percent, short, signed, with_error
+from darkbayes.tables import RealTarget
+from darkbayes.teacher.verdict import RHAT_MET
 
 FEW_HELD_OUT = 100
 """Rows held out below which the scores are said to be rough."""
@@ -33,10 +33,12 @@ SURE = 0.9
 """The probability from which a classifier is called sure of an answer."""
 MUCH, LITTLE = 0.5, 0.2
 """Shares of doubt from which more rows would help most, and below which they would help little."""
+APART = 0.15
+"""The difference of two shares of noise from which student and teacher are said to disagree."""
+HELPS = 0.9
+"""The error among the surest, as a share of that of all, above which being sure is said to mean little."""
 KEEP = 0.8
 """The share of rows that the model keeps in the example of passing the others on."""
-MOST_NAMED = 8
-"""Columns or classes that a sentence names at most."""
 ALIKE = 0.95
 """Rank correlation of the uncertainties from which student and teacher are said to agree on what is hard."""
 
@@ -46,62 +48,6 @@ class Tile(NamedTuple):
 
     figure: str
     words: str
-
-
-def short(value: float) -> str:
-    """A number to three digits.
-
-    >>> short(1234.5), short(0.012345), short(float("inf"))
-    ('1,230', '0.0123', 'beyond all bounds')
-    """
-    if not math.isfinite(value) or abs(value) > 1e15:
-        return "beyond all bounds" if value == value else "unknown"
-    return number(float(f"{value:.3g}"))
-
-
-def percent(share: float) -> str:
-    """A share in per cent; what is nearly nothing or nearly all is not told as such.
-
-    >>> percent(0.123), percent(0.001), percent(0.9991), percent(1.0)
-    ('12%', 'under 1%', 'over 99%', '100%')
-    """
-    if share != share:
-        return "an unknown share"
-    if 0 < share < 0.005:
-        return "under 1%"
-    if 0.995 < share < 1:
-        return "over 99%"
-    return f"{share:.0%}"
-
-
-def signed(of: Estimate, digits: int | None = None) -> str:
-    """With its sign and its error, to the error's second digit."""
-    return f"{'+' if of.value > 0 else ''}{with_error(of, digits)}".replace("-", "−")
-
-
-def with_error(of: Estimate, digits: int | None = None) -> str:
-    """With its error, to the error's second digit.
-
-    >>> with_error(Estimate(2.1663, 0.1874)), with_error(Estimate(2.1663))
-    ('2.17 ± 0.19', '2.17')
-    """
-    if of.error is None or not of.error or not math.isfinite(of.value) or abs(of.value) > 1e15:
-        return short(of.value)
-    if digits is None:
-        digits = max(0, 1 - math.floor(math.log10(of.error)))
-    return f"{of.value:,.{digits}f} ± {of.error:,.{digits}f}"
-
-
-def listed(names: list[str], most: int = MOST_NAMED) -> str:
-    """Names in a sentence.
-
-    >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=2)
-    ('a, b and c', 'a, b and 1 more')
-    """
-    names = list(names)
-    if len(names) > most:
-        names = [*names[:most], f"{len(names) - most} more"]
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
 def title(fit: Fit) -> str:
@@ -151,17 +97,24 @@ def _how_far(fit: Fit, held: Held) -> str:
         f"Half of its predictions of {target.name} were off by less than {short(half)}, nine in ten by less than "
         f"{short(most)}. "
     )
-    text += f"Always to answer {short(constant)}, the usual value, would be off by less than {short(usual)} half of the time"
+    text += (
+        f"Always to answer {short(constant)}, the usual value, would be off by less than {short(usual)} half of the "
+        "time"
+    )
     if half >= usual:
         return f"{text}: the model is of no use yet."
     return f"{text}, {short(usual / half)} times as far." if half else f"{text}."
 
 
+def _blind(fit: Fit, held: Held) -> tuple[str, float]:
+    """The most common class, and how often it is wrong always to answer it."""
+    most = np.bincount(held.y, minlength=len(fit.classes))
+    return fit.classes[int(most.argmax())], float(1 - most.max() / held.rows)
+
+
 def _how_often(fit: Fit, held: Held) -> str:
     wrong = errors(held.student, held.y)
-    most = np.bincount(held.y, minlength=len(fit.classes))
-    common = fit.classes[int(most.argmax())]
-    blind = 1 - most.max() / held.rows
+    common, blind = _blind(fit, held)
     text = f"It was wrong on {int(wrong.sum()):,} of {held.rows:,} {fit.cases} ({percent(wrong.mean())}). "
     text += f"Always to answer {common}, the most common class, would be wrong on {percent(blind)}"
     text += ": the model is of no use yet." if wrong.mean() >= blind else "."
@@ -182,15 +135,21 @@ def _intervals(fit: Fit, held: Held) -> str:
     inside = round(found.measured.value * held.rows)
     text = (
         f"With every prediction comes an interval that should hold the true value 9 times out of 10; half of them are "
-        f"narrower than {short(float(np.median(high - low)))}. In the test, they held it in {inside:,} of {held.rows:,} "
-        f"{fit.cases}: promised 90%, measured {with_error(_in_percent(found.measured), 1)}%. In a test of this size, intervals that "
+        f"narrower than {short(float(np.median(high - low)))}. In the test, they held it in {inside:,} of "
+        f"{held.rows:,} "
+        f"{fit.cases}: promised 90%, measured {with_error(_in_percent(found.measured), 1)}%. In a test of this size, "
+        "intervals that "
         f"keep their promise show {percent(found.low)} to {percent(found.high)}, "
     )
-    return text + {
-        "kept": "so they can be trusted on data like these.",
-        "timid": "so these are wider than they need to be: safe, but more cautious than promised.",
-        "bold": "so these are too narrow: the model is surer than it should be, and its intervals must be taken with care.",
-    }[found.verdict]
+    return (
+        text
+        + {
+            "kept": "so they can be trusted on data like these.",
+            "timid": "so these are wider than they need to be: safe, but more cautious than promised.",
+            "bold": "so these are too narrow: the model is surer than it should be, and its intervals must be taken "
+            "with care.",
+        }[found.verdict]
+    )
 
 
 def _in_percent(of: Estimate) -> Estimate:
@@ -200,6 +159,7 @@ def _in_percent(of: Estimate) -> Estimate:
 def _confidence(fit: Fit, held: Held) -> str:
     probs, wrong = held.student.classes.probs, errors(held.student, held.y) > 0
     confidence, found = probs.max(axis=1), confidence_verdict(held.student, held.y)
+    useless = wrong.mean() >= _blind(fit, held)[1]
     text = ""
     if wrong.any() and not wrong.all():
         text = (
@@ -216,17 +176,21 @@ def _confidence(fit: Fit, held: Held) -> str:
         text += f"It was never {percent(SURE)} sure. "
     text += (
         f"In all it claimed to be right on {percent(confidence.mean())} and was right on "
-        f"{percent(found.measured.value)}; chance explains {percent(max(found.low, 0))} to {percent(min(found.high, 1))}, "
+        f"{percent(found.measured.value)}. Probabilities that are honest would show "
+        f"{percent(max(found.low, 0))} to {percent(min(found.high, 1))} in a test of this size, "
     )
-    return text + {
-        "kept": "so its probabilities can be trusted on average.",
-        "timid": "so it is less sure than it could be.",
-        "bold": "so it is surer than it should be: take its probabilities with care.",
-    }[found.verdict]
+    return (
+        text
+        + {
+            "kept": "so it is honest, about knowing little." if useless else "so these can be trusted on average.",
+            "timid": "so these are too timid: the model could be surer than it is.",
+            "bold": "so these are too bold: take them with care.",
+        }[found.verdict]
+    )
 
 
 def _unknown(fit: Fit, held: Held) -> str:
-    noise = noise_share(held.student)
+    noise, believed = noise_share(held.student), noise_share(held.told["sgld"])
     whole = "of the variance of a usual prediction" if fit.real else "of all its uncertainty"
     text = (
         f"{percent(noise)} {whole} is noise: {fit.cases} that look alike to the model, and yet differ"
@@ -234,7 +198,9 @@ def _unknown(fit: Fit, held: Held) -> str:
         f"{'columns' if fit.table else 'or sharper images'} might. The other {percent(1 - noise)} is doubt, what the "
         f"model has not learned yet, and more {fit.cases} could remove it. "
     )
-    if 1 - noise > MUCH:
+    if abs(noise - believed) > APART:
+        text += f"But its teacher puts the noise at {percent(believed)}: the student does not tell the two apart well. "
+    elif 1 - noise > MUCH:
         text += f"So more {fit.cases} would help most. "
     elif 1 - noise < LITTLE:
         text += f"So more {fit.cases} like these would help little. "
@@ -252,10 +218,15 @@ def _unknown(fit: Fit, held: Held) -> str:
 def _spot(fit: Fit, spot: Spot) -> str:
     if fit.real:
         sizes = f"±{short(spot.uncertainty)} there, ±{short(spot.usual)} in the usual row"
-        truth = f"; half of the predictions there were off by less than {short(spot.error)}, of all by less than {short(spot.usual_error)}"
+        truth = (
+            f"; half of the predictions there were off by less than {short(spot.error)}, of all by less than "
+            f"{short(spot.usual_error)}"
+        )
     else:
         most = most_entropy(len(fit.classes))
-        sizes = f"{percent(spot.uncertainty / most)} of complete ignorance there, {percent(spot.usual / most)} in all rows"
+        sizes = (
+            f"{percent(spot.uncertainty / most)} of complete ignorance there, {percent(spot.usual / most)} in all rows"
+        )
         truth = f"; it was wrong on {percent(spot.error)} there, on {percent(spot.usual_error)} of all"
     return f"It is least sure where {spot.column} {spot.where}: {sizes} ({spot.rows} rows{truth})."
 
@@ -295,12 +266,14 @@ def kept_words(fit: Fit, kept: Kept) -> str:
         return "A log likelihood is infinite, so that the share of the gain that the student keeps cannot be told."
     if kept.gain.value <= 0:
         return (
-            f"Here the teacher has no higher log likelihood than the plug-in network ({gain}), so that there is no gain "
+            f"Here the teacher has no higher log likelihood than the plug-in network ({gain}), so that there is no "
+            "gain "
             "of which the student could keep a share."
         )
     if not kept.gain.clear:
         return (
-            f"The teacher's gain over the plug-in network in log likelihood, {gain}, may be chance: the share of it that "
+            f"The teacher's gain over the plug-in network in log likelihood, {gain}, may be chance: the share of it "
+            "that "
             "the student keeps would say nothing."
         )
     share = with_error(_in_percent(kept.share), 0)
@@ -322,22 +295,16 @@ def cautions(fit: Fit) -> list[str]:
     if fit.stopped_at is not None:
         planned = fit.results["choices"]["student"][0]["steps"]
         found.append(
-            f"The time budget ended the fit after {fit.stopped_at:,} of {planned:,} steps: the student had not finished "
+            f"The time budget ended the fit after {fit.stopped_at:,} of {planned:,} steps: the student had not "
+            "finished "
             "learning. Give it more (--time-budget)."
         )
-    diagnosed = fit.results.get("diagnostics", {}).get("student", {})
-    if diagnosed.get("verdict", {}).get("code", "agree") != "agree":
-        line = chains_line(fit.results)
-        found.append(
-            f"The teacher is not sure of itself: {line}. The scores here hold all the same, since they were measured on "
-            f"{fit.cases} held out; but the doubt may be told too small or too large."
-            if fit.held is not None
-            else f"The teacher is not sure of itself: {line}."
-        )
+    found += _chains_caution(fit)
     if fit.held is not None and _unlike_teacher(fit.held):
         found.append(
             "The student does not speak for its teacher: it gives what happened clearly less probability, "
-            f"{signed(_behind(fit.held))} in log likelihood. More time, or a larger student (--student-hidden), may help."
+            f"{signed(_behind(fit.held))} in log likelihood. More time, or a larger student (--student-hidden), may "
+            "help."
         )
     if fit.table is not None and fit.table.ignored:
         reasons: dict[str, list[str]] = {}
@@ -349,13 +316,35 @@ def cautions(fit: Fit) -> list[str]:
     return found
 
 
+def _chains_caution(fit: Fit) -> list[str]:
+    """What it means that the chains do not agree, or that nobody knows."""
+    diagnosed = fit.results.get("diagnostics", {}).get("student", {})
+    code, runs = diagnosed.get("verdict", {}).get("code", "agree"), diagnosed.get("runs", [])
+    if code == "agree" or not runs:
+        return []
+    run = runs[0]
+    rhat = f" (R-hat {run['rhat']:.2f}; up to {RHAT_MET:g} is agreement)" if run.get("rhat") else ""
+    text = {
+        "apart": f"The teacher's {run['chains']} chains did not come to the same predictions{rhat}.",
+        "few": f"The teacher's chains agree, but on {short(run.get('effective') or 0.0)} independent predictions only.",
+        "one_chain": "The teacher is one chain, and nothing tells whether another would say the same.",
+        "short": "The teacher's chains were too short to judge.",
+    }[code]
+    if any("seconds allow" in of.get("reason", "") for of in fit.results.get("choices", {}).get("student", [])):
+        text += " They had no time for more: give them a larger --time-budget."
+    if fit.held is not None:
+        text += (
+            f" The scores here were measured on {fit.cases} held out and hold all the same; but doubt may be told too "
+            "small or too large."
+        )
+    return [text]
+
+
 BEHIND = 0.05
 """Nats per row from which a student that is clearly behind its teacher gets a caution."""
 
 
 def _behind(held: Held) -> Estimate:
-    from darkbayes.report.estimates import estimate
-
     with np.errstate(invalid="ignore"):
         return estimate(held.student.log_likelihood - held.told["sgld"].log_likelihood)
 
@@ -374,7 +363,9 @@ def tiles(fit: Fit) -> list[Tile]:
     if fit.real:
         missed = np.abs(errors(held.student, held.y))
         inside = interval_verdict(held.student.position).measured.value
-        found.append(Tile(f"± {short(float(np.median(missed)))}", f"half of the predictions of {fit.target.name} are this close"))
+        found.append(
+            Tile(f"± {short(float(np.median(missed)))}", f"half of the predictions of {fit.target.name} are this close")
+        )
         found.append(Tile(percent(inside), "of true values lie in the intervals that promise 90%"))
     else:
         wrong = errors(held.student, held.y)
@@ -384,7 +375,13 @@ def tiles(fit: Fit) -> list[Tile]:
     if math.isfinite(kept.own.value):
         factor = math.exp(max(min(kept.own.value, 50.0), -50.0))
         figure = f"{factor:.2f} ×" if 0.01 < factor < 10 else f"{short(factor)} ×"
-        found.append(Tile(figure, "the probability that an ordinary network gives to what really happens" + ("" if kept.own.clear else " (may be chance)")))
+        found.append(
+            Tile(
+                figure,
+                "the probability that an ordinary network gives to what really happens"
+                + ("" if kept.own.clear else " (may be chance)"),
+            )
+        )
     return found
 
 
@@ -400,11 +397,12 @@ def passing_on(fit: Fit) -> str:
         return short(value) if fit.real else f"{value:.0f}%"
 
     text = (
-        f"Let the model answer the {percent(KEEP)} of the {fit.cases} that it is surest of, and pass the others on to a "
+        f"Let the model answer the {percent(KEEP)} of the {fit.cases} that it is surest of, and pass the others on "
+        "to a "
         f"person: its {unit} goes from {written(whole)} to {written(kept)}. "
     )
-    if not kept < whole:
-        return text + "It does not fall: the model does not know which of its answers are wrong."
+    if not kept < HELPS * whole:
+        return text + "That is not much: the model can hardly tell which of its answers are wrong."
     return text
 
 
@@ -430,70 +428,7 @@ def fidelity(fit: Fit) -> str:
     agree = (student.classes.probs.argmax(axis=1) == teacher.classes.probs.argmax(axis=1)).mean()
     apart = np.abs(student.classes.probs - teacher.classes.probs).sum(axis=1) / 2
     return (
-        f"They give the same answer to {percent(agree)} of the {held.rows:,} {fit.cases}; their probabilities differ by "
+        f"They give the same answer to {percent(agree)} of the {held.rows:,} {fit.cases}; their probabilities differ "
+        "by "
         f"{percent(float(np.median(apart)))} in the usual one. {same}{verdict}"
     )
-
-
-def chosen(fit: Fit) -> dict[str, str]:
-    """Every automatic choice, and what was chosen by hand."""
-    facts, options = fit.facts, fit.facts["options"]
-    found = {"Data": _data_words(fit)}
-    if isinstance(fit.target, RealTarget):
-        found["Target"] = f"{fit.target.name}, a number from {short(fit.target.low)} to {short(fit.target.high)} in training"
-        if facts.get("transform"):
-            found["Its form"] = facts["transform"]
-    else:
-        found["Target"] = f"{fit.target.name}, one of {len(fit.classes)} classes"
-    if fit.table:
-        numbers, categories = fit.table.numbers, fit.table.categories
-        columns = [f"{len(numbers)} of numbers, standardised"] * bool(numbers)
-        columns += [f"{len(categories)} of categories, an input for each category"] * bool(categories)
-        flagged = [column.name for column in fit.table.columns if column.flagged]
-        found["Columns"] = "; ".join(columns) + (
-            f". Missing values in {listed(flagged)} are told to the network as such, those of numbers by the median "
-            "as well" if flagged else ". No value was missing in training"
-        )
-        if fit.table.ignored:
-            found["Columns left out"] = "; ".join(f"{name}: {why}" for name, why in fit.table.ignored.items())
-    else:
-        found["Images"] = " × ".join(map(str, fit.schema.shape)) + " (channels, height, width)"
-    found["Notes"] = "; ".join(facts["notes"])
-    wide = " and ".join
-    teacher = f"one hidden layer of {options['hidden'][0]} units" if len(options["hidden"]) == 1 else f"hidden layers of {wide(map(str, options['hidden']))} units"
-    found["Teacher"] = (
-        f"{'a network with ' + teacher if fit.table else 'a convolutional network'}, sampled by {options['chains']} "
-        f"chain{'s' * (options['chains'] > 1)}; its predictions here average {facts['draws']:,} networks"
-    )
-    layers = f"hidden layers of {wide(map(str, options['student_hidden']))} units, " if fit.table else ""
-    found["Student"] = f"one network, {layers}{facts['parameters']:,} weights"
-    if "plug_in_steps" in facts:
-        found["Plug-in network"] = (
-            f"as large as the student, trained for {facts['plug_in_steps']:,} steps: the number that did best on a part "
-            "of the training data that was kept aside for it"
-        )
-    budget = options["time_budget"]
-    found["Time budget"] = "none" if budget is None else f"{budget:g} seconds"
-    return {name: text for name, text in found.items() if text}
-
-
-def _data_words(fit: Fit) -> str:
-    facts = fit.facts
-    text = f"{fit.config['source']}, {facts['rows']:,} {fit.cases}: {facts['trained']:,} to learn from, "
-    text += f"{facts['held_out']:,} held out at random"
-    if fit.classes:
-        text += ", in each class alike"
-    return text + f" (seed {fit.config['seed']})"
-
-
-def columns_table(fit: Fit) -> dict[str, list]:
-    """What each column is, as a table."""
-    assert fit.table is not None
-    rows = []
-    for column in fit.table.columns:
-        if isinstance(column, Number):
-            kind, values = "whole numbers" if column.whole else "numbers", f"{short(column.low)} to {short(column.high)}"
-        else:
-            kind, values = f"{len(column.categories)} categories", listed(list(column.categories))
-        rows.append([column.name, kind, values, "yes" if column.flagged else "no"])
-    return {"header": ["column", "kind", "values in training", "had missing values"], "rows": rows}
