@@ -55,16 +55,16 @@ def rows(
         with service(Path(scratch)) as address:
             took, failures = asyncio.run(load_of(address, examples, clients, seconds))
             statuses = answers_to_wrong(address, bodies, seed)
-    method = f"service {clients} clients"
+    method = f"service with {clients} clients"
     milliseconds = 1e3 * np.asarray(took)
     found = [
         row(method, "requests", [float(len(took))]),
         with_bar(row(method, "errors", [float(failures)]), "at most", 0.0),
         *(row(method, f"p{of}_ms", [float(np.percentile(milliseconds, of))]) for of in (50, 99)),
         row(method, "requests_per_s", [len(took) / seconds]),
-        row("service wrong requests", "requests", [float(statuses.total())]),
-        with_bar(row("service wrong requests", "refused", [refusals(statuses)]), "at least", float(bodies)),
-        with_bar(row("service wrong requests", "server_errors", [server_errors(statuses)]), "at most", 0.0),
+        row(method, "wrong_requests", [float(statuses.total())]),
+        with_bar(row(method, "refused", [refusals(statuses)]), "at least", float(bodies)),
+        with_bar(row(method, "server_errors", [server_errors(statuses)]), "at most", 0.0),
     ]
     for result in found:
         say(f"{result['method']}: {result['metric']} {result['mean']:,.4g}", quiet=quiet)
