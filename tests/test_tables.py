@@ -1,8 +1,12 @@
 """Tables read from files and from memory, and what is made of their columns."""
 
+import csv
 import dataclasses
 import datetime
 import gzip
+import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +31,9 @@ from darkbayes.tables import (
     target_of,
 )
 from darkbayes.tables.columns import MISSING
+from darkbayes.tables.csvfile import Block, _walked, row_ends
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES
+from darkbayes.tables.reading import parse
 
 
 @pytest.fixture
@@ -412,3 +418,40 @@ def test_categories_that_look_like_numbers_or_truth_values_are_recognised_again(
     assert frame_of(from_columns({"x": ["TRUE", "maybe"]}), schema)["x"].tolist() == ["true", "maybe"]
     codes = dataclasses.replace(schema, columns=(Category("x", ("1", "2"), flagged=False),))
     assert frame_of(from_columns({"x": [1.0, np.nan, 2.5]}), codes)["x"].tolist() == ["1", None, "2.5"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text('ab",\n', max_size=30))
+def test_rows_begin_where_the_standard_library_says_whatever_the_quotes(text):
+    text += "\n"
+    ends = row_ends(text.encode(), ",")
+    assert ends.tolist() == _walked(text.encode(), ",").tolist()
+    if not len(ends) or ends[-1] != len(text) - 1:
+        return  # A quote is not closed; a file that ends so is refused.
+    expected, line, reader = [], 1, csv.reader(io.StringIO(text, newline=""))
+    for row in reader:
+        expected += [(line, len(row))] if row else []
+        line = reader.line_num + 1
+    kept, lines, bad = Block(text.encode(), 1, ",").without_ragged(2)
+    assert sorted([(at, 2) for at in lines.tolist()] + [(row.line, int(row.reason[0])) for row in bad]) == [
+        (at, count) for at, count in expected if count != 1 or text.split("\n")[at - 1].strip()
+    ]
+    assert parse(kept, 2, {0: pa.string()}).num_rows == len(lines)
+
+
+def test_tables_need_neither_jax_nor_arrow_until_a_file_is_read():
+    script = """
+import sys
+sys.modules["jax"] = sys.modules["pyarrow"] = sys.modules["pandas"] = None
+from darkbayes.errors import InvalidInput
+from darkbayes.tables import from_columns, infer_schema, read_table
+found = infer_schema(from_columns({"x": range(3, 33), "y": ["a", "b"] * 15}), "y")
+assert found.schema.shape == (1,)
+try:
+    read_table(__import__("os").devnull)
+except InvalidInput as problem:
+    assert "darkbayes[tables]" in str(problem)
+else:
+    raise AssertionError("the file was read without arrow")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

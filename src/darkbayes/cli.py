@@ -22,6 +22,85 @@ examples:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Fit a table (CSV, Parquet) or a folder of images by class; writes a student, its scores and a report."""
+
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE|FOLDER")]
+    """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
+    target: str | None = None
+    """the column to predict; not for images"""
+    task: Literal["auto", "regression", "classification"] = "auto"
+    """whether to predict a number or a class; by default the target's values tell"""
+    time_budget: str = "5m"
+    """how long sampling and distilling may take at most: 60s, 5m, 1h, or none"""
+    ignore: tuple[str, ...] = ()
+    """columns to leave out"""
+    held_out: float = 0.2
+    """the share of the rows that is kept for the report's scores; 0 to learn from all"""
+    hidden: tuple[int, ...] = (50,)
+    """widths of the hidden layers of the network that is sampled (tables)"""
+    student_hidden: tuple[int, ...] = (100, 100)
+    """widths of the student's hidden layers (tables)"""
+    chains: int = 8
+    """chains that sample side by side"""
+    delimiter: str | None = None
+    """what separates the fields of a CSV file; found out by default"""
+    seed: int = 0
+    """the same seed gives the same bits on the same machine, unless the time budget ends the fit"""
+    out: Path | None = None
+    """the run's folder; runs/NAME-TARGET by default"""
+    resume: bool = False
+    """go on with the run that the folder holds"""
+    quiet: bool = False
+    """no progress bars and notes"""
+    json: bool = False
+    """print the results as JSON instead of a table"""
+
+    def run(self) -> None:
+        """Run it."""
+        _require("pyarrow", "onnx", "matplotlib", "jinja2")
+        _check_seed(self.seed)
+        from darkbayes.fit import Options, fingerprint, fit_folder, prepare_images, prepare_table
+        from darkbayes.tables import read_image_folder, read_table
+
+        options = Options(tuple(self.hidden), tuple(self.student_hidden), self.chains, _seconds(self.time_budget))
+        if self.source.is_dir():
+            if self.target is not None:
+                raise InvalidInput(f"--target {self.target} does not apply to a folder of images: leave it out")
+            prepared = prepare_images(
+                read_image_folder(self.source), self.source, held_out=self.held_out, seed=self.seed
+            )
+        else:
+            if self.target is None:
+                raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
+            table = read_table(self.source, delimiter=self.delimiter)
+            prepared = prepare_table(
+                table, self.target, task=self.task, ignore=self.ignore, held_out=self.held_out, seed=self.seed
+            )
+        name = self.source.resolve().name if self.target is None else f"{self.source.stem}-{self.target}"
+        out = self.out or Path("runs") / "".join(of if of.isalnum() or of in "._-" else "-" for of in name)
+        config = {
+            "source": self.source.name,
+            "sha256": fingerprint(self.source),
+            "target": prepared.schema.target.name,
+            "task": self.task,
+            "ignore": list(self.ignore),
+            "held_out": self.held_out,
+            "seed": self.seed,
+        }
+        if not (self.quiet or self.json):
+            for note in prepared.notes:
+                print(f"- {note}")
+        results = fit_folder(prepared, config, options, self.seed, out, resume=self.resume, quiet=self.quiet)
+        from darkbayes import report
+
+        page = report.write_report(out)
+        _show(results, self.json)
+        if not self.json:
+            print(f"student: {out / 'student.onnx'}\nreport: {page}")
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Run an experiment of the paper; writes results.json and report.html."""
 
@@ -81,15 +160,18 @@ class Reproduce:
             print(f"report: {page}")
 
 
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+"""Of durations, in seconds."""
+
 FIGURED = ("samplers", "targets")
 """Benchmarks with a figure; their truth is NUTS."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure the engine itself (speed, memory, resumption, import time), or compare samplers and targets."""
+    """Measure the engine (speed, memory, resumption, import time) or the service, or compare samplers and targets."""
 
-    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "startup", "targets"]]
+    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "service", "startup", "targets"]]
     """which measurement; samplers and targets take a quarter of an hour"""
     seed: int = 0
     """where random numbers start"""
@@ -222,6 +304,21 @@ class Data:
         self.command.run()
 
 
+def _seconds(text: str) -> float | None:
+    """A duration in seconds, None for "none".
+
+    >>> _seconds("60s"), _seconds("1.5m"), _seconds("none")
+    (60.0, 90.0, None)
+    """
+    if text == "none":
+        return None
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        return float(number) * UNITS[unit]
+    except ValueError:
+        raise InvalidInput(f"--time-budget {text} is no duration: write 60s, 5m, 1h or none") from None
+
+
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
@@ -244,7 +341,8 @@ def _show(results: dict, as_json: bool) -> None:
 
 
 Command = (
-    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[tyro.conf.OmitArgPrefixes[Data], tyro.conf.subcommand("data")]

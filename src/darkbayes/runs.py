@@ -93,8 +93,18 @@ class Run:
         self.seconds += float(arrays["seconds"])
         return arrays
 
-    def distil(self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int) -> DistillationState:
-        """Run a distillation in the folder `name`, going on from its last checkpoint if there is one."""
+    def distil(
+        self,
+        name: str,
+        distillation: Distillation | SideBySide,
+        key: Key,
+        steps: int,
+        deadline: float | None = None,
+    ) -> DistillationState:
+        """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
+
+        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken.
+        """
         folder = self.path / name
         distillation.check_steps(steps)
         state = distillation.init(key)
@@ -110,7 +120,7 @@ class Run:
             metrics.open("a", encoding="utf-8") as lines,
             progress_bar(name, steps, quiet=self.quiet, start=start) as show,
         ):
-            for snapshot in distillation.run(state, steps):
+            for snapshot in distillation.run(state, steps, deadline):
                 state = snapshot.state
                 show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
                 line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}

@@ -11,31 +11,31 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.model import kl_categorical, kl_normal, normal_log_prob
 from darkbayes.predict.predictive import ClassPredictive, Predictive, RegressionPredictive
-from darkbayes.types import Array
+from darkbayes.types import Array, ArrayLike
 
 
-def log_likelihood(predictive: Predictive, y: Array) -> float:
+def log_likelihood(predictive: Predictive, y: ArrayLike) -> float:
     """The mean log density of the targets, the logarithmic score."""
     return float(jnp.mean(predictive.log_prob(y)))
 
 
-def error(predictive: ClassPredictive, y: Array) -> float:
+def error(predictive: ClassPredictive, y: ArrayLike) -> float:
     """The percentage of wrong labels."""
     return 100.0 * float(jnp.mean(jnp.argmax(predictive.probs, axis=-1) != predictive.check(y)))
 
 
-def rmse(predictive: RegressionPredictive, y: Array) -> float:
+def rmse(predictive: RegressionPredictive, y: ArrayLike) -> float:
     """The root mean square error of the predictive mean."""
     return float(jnp.sqrt(jnp.mean((predictive.mean - predictive.check(y)) ** 2)))
 
 
-def brier(predictive: ClassPredictive, y: Array) -> float:
+def brier(predictive: ClassPredictive, y: ArrayLike) -> float:
     """The mean squared distance of the probabilities from the one-hot label."""
     hot = jax.nn.one_hot(predictive.check(y), predictive.probs.shape[-1])
     return float(jnp.mean(jnp.sum((predictive.probs - hot) ** 2, axis=-1)))
 
 
-def ece(predictive: ClassPredictive, y: Array, bins: int = 15) -> float:
+def ece(predictive: ClassPredictive, y: ArrayLike, bins: int = 15) -> float:
     """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins."""
     confidence = np.asarray(jnp.max(predictive.probs, axis=-1))
     correct = np.asarray(jnp.argmax(predictive.probs, axis=-1) == predictive.check(y))
@@ -44,7 +44,7 @@ def ece(predictive: ClassPredictive, y: Array, bins: int = 15) -> float:
     return float(np.sum(gaps) / len(confidence))
 
 
-def calibration_gap(predictive: Predictive, y: Array) -> float:
+def calibration_gap(predictive: Predictive, y: ArrayLike) -> float:
     """How much log likelihood the best rescaling of the predictive's confidence would add, in nats per example.
 
     Classes: the best temperature of the probabilities; real targets: the best factor on all standard deviations
@@ -74,7 +74,7 @@ def _calibration_gap(predictive: Predictive, y: Array) -> Array:
     return jnp.max(jax.lax.map(score, scales)) - score(jnp.ones(()))
 
 
-def crps(predictive: RegressionPredictive, y: Array) -> float:
+def crps(predictive: RegressionPredictive, y: ArrayLike) -> float:
     """The continuous ranked probability score in units of the target, closed form for mixtures of Gaussians.
 
     E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006), where each expectation is a sum over (pairs of) components.
@@ -103,7 +103,7 @@ def _mean_absolute(mean: Array, variance: Array) -> Array:
     return mean * (2 * jax.scipy.stats.norm.cdf(z) - 1) + 2 * deviation * jax.scipy.stats.norm.pdf(z)
 
 
-def coverage(predictive: RegressionPredictive, y: Array, level: float = 0.9) -> float:
+def coverage(predictive: RegressionPredictive, y: ArrayLike, level: float = 0.9) -> float:
     """The share of targets inside the central interval of probability `level`."""
     position = predictive.cdf(y)
     return float(jnp.mean(jnp.abs(position - 0.5) <= level / 2))

@@ -91,7 +91,7 @@ class RegressionPredictive(eqx.Module):
         """The targets as an array, if they are one row of outputs per row."""
         return _fitting(y, self.mixture.mean.shape[1:])
 
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: Any) -> Array:
         return self.mixture.log_prob(self.check(y))
 
     @property
@@ -122,7 +122,7 @@ class RegressionPredictive(eqx.Module):
             return self.variance_of_means
         return jnp.maximum(self.total - self.aleatoric, 0.0)
 
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: Any) -> Array:
         """The probability of a value below `y`, for each output."""
         z = (self.check(y)[None] - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
         return jnp.sum(jnp.exp(self.mixture.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)

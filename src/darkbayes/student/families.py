@@ -114,11 +114,10 @@ class GaussianStudent(eqx.Module):
         noise = jnp.mean(targets.variance, axis=0)
         square = (center - mean) ** 2 + jnp.var(targets.mean, axis=0) + noise
         loss = 0.5 * (LOG_2PI + log_variance + jnp.exp(-log_variance) * square)
+        loss = jnp.sum(loss, axis=-1)
         if self.decompose:
-            # An exponential log likelihood: least at the mean of the targets, on every scale of them.
-            log_part = self._log_aleatoric(outputs)
-            loss += 0.5 * (log_part + noise * jnp.exp(-log_part))
-        return jnp.sum(loss, axis=-1)
+            loss += _aleatoric_loss(self._log_aleatoric(outputs), targets)
+        return loss
 
     def _log_aleatoric(self, outputs: Array) -> Array:
         total = jax.lax.stop_gradient(outputs[:, self.num_outputs : 2 * self.num_outputs])
@@ -140,13 +139,15 @@ class GaussianStudent(eqx.Module):
 class MixtureStudent(eqx.Module):
     """A mixture of Gaussians per output, for predictive distributions that a single one cannot follow.
 
-    The outputs are the logits of all components, then their means, then their log variances, each for every target.
+    The outputs are the logits of all components, then their means, then their log variances, each for every target;
+    with ``decompose=True`` those for the aleatoric parts follow.
     """
 
     components: int = eqx.field(converter=plain)
     num_outputs: int = eqx.field(converter=plain, default=1)
     quadrature: int = eqx.field(converter=plain, default=20)
     """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
+    decompose: bool = False
 
     def __check_init__(self) -> None:
         require_count("components", self.components)
@@ -154,15 +155,29 @@ class MixtureStudent(eqx.Module):
         require_count("quadrature", self.quadrature)
 
     @property
-    def width(self) -> int:
+    def _mixture_width(self) -> int:
         return 3 * self.components * self.num_outputs
 
-    def predict(self, outputs: Array) -> tuple[NormalMixture, None]:
-        parts = outputs.reshape(len(outputs), 3, self.components, self.num_outputs).transpose(1, 2, 0, 3)
-        return NormalMixture(jax.nn.log_softmax(parts[0], axis=0), parts[1], jnp.exp(parts[2])), None
+    @property
+    def width(self) -> int:
+        return self._mixture_width + (self.num_outputs if self.decompose else 0)
+
+    def predict(self, outputs: Array) -> tuple[NormalMixture, Array | None]:
+        mixture = self._mixture(outputs)
+        return mixture, jnp.exp(self._log_aleatoric(outputs, mixture)) if self.decompose else None
+
+    def _mixture(self, outputs: Array) -> NormalMixture:
+        parts = outputs[:, : self._mixture_width].reshape(len(outputs), 3, self.components, self.num_outputs)
+        logits, means, log_variances = parts.transpose(1, 2, 0, 3)
+        return NormalMixture(jax.nn.log_softmax(logits, axis=0), means, jnp.exp(log_variances))
+
+    def _log_aleatoric(self, outputs: Array, mixture: NormalMixture) -> Array:
+        # The mixture is not to be bent to please this head.
+        total = jax.lax.stop_gradient(jnp.log(mixture.moments().variance))
+        return total + jax.nn.log_sigmoid(outputs[:, self._mixture_width :])
 
     def loss(self, outputs: Array, targets: Normal) -> Array:
-        mixture = self.predict(outputs)[0]
+        mixture = self._mixture(outputs)
         nodes, weights = np.polynomial.hermite_e.hermegauss(self.quadrature)
         spread = jnp.sqrt(targets.variance)
 
@@ -170,10 +185,18 @@ class MixtureStudent(eqx.Module):
             return jnp.mean(jax.vmap(mixture.log_prob)(targets.mean + node * spread), axis=0)
 
         values = jax.vmap(at_node)(jnp.asarray(nodes, outputs.dtype))
-        return -jnp.tensordot(jnp.asarray(weights / weights.sum(), outputs.dtype), values, axes=1)
+        loss = -jnp.tensordot(jnp.asarray(weights / weights.sum(), outputs.dtype), values, axes=1)
+        if self.decompose:
+            loss += _aleatoric_loss(self._log_aleatoric(outputs, mixture), targets)
+        return loss
 
     def divergence(self, average: Average, outputs: Array) -> Array:
         return kl_normal(_moments(average), self.predict(outputs)[0].moments())
+
+
+def _aleatoric_loss(log_part: Array, targets: Normal) -> Array:
+    """An exponential log likelihood of the draws' variances: least at their mean, on every scale of them."""
+    return 0.5 * jnp.sum(log_part + jnp.mean(targets.variance, axis=0) * jnp.exp(-log_part), axis=-1)
 
 
 def _moments(average: Average) -> Normal:

@@ -11,6 +11,7 @@ was killed and resumed ends in the same bits.
 """
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -248,14 +249,16 @@ class Distillation(eqx.Module):
             )
         return int(steps)
 
-    def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
+    def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
+
+        It ends before if `deadline`, a moment of ``time.time()``, has passed and the student has begun to learn.
 
         What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
         `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
         kept.
         """
-        return run_rounds(self, self.chain, state, self.check_steps(steps))
+        return run_rounds(self, self.chain, state, self.check_steps(steps), deadline)
 
 
 def distillation(
@@ -302,7 +305,9 @@ def _held_out(chain: Chain, queries: Queries, number: int = 256) -> Array:
     return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws, chain.inputs))
 
 
-def run_rounds(parts: Any, chain: Chain, state: DistillationState, steps: int) -> Iterator[Snapshot]:
+def run_rounds(
+    parts: Any, chain: Chain, state: DistillationState, steps: int, deadline: float | None
+) -> Iterator[Snapshot]:
     """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
     done = steps_of(state.teacher.step)
     for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, chain.burn_in - done):
@@ -318,6 +323,8 @@ def run_rounds(parts: Any, chain: Chain, state: DistillationState, steps: int) -
         winner = np.expand_dims(winners(divergences, state), -1)
         loss, divergence = (np.take_along_axis(of, winner, -1).mean() for of in (np.asarray(losses), divergences))
         yield Snapshot(state, steps_of(state.teacher.step), float(loss), float(divergence))
+        if deadline is not None and time.time() > deadline:
+            return
 
 
 def steps_of(count: Array) -> int:

@@ -53,9 +53,9 @@ class SideBySide(Stack[Distillation]):
         """Refuse a length that ends before the first draw is kept."""
         return self.shared.check_steps(steps)
 
-    def run(self, state: DistillationState, steps: int) -> Iterator[Snapshot]:
+    def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run as `Distillation.run` does; losses and divergences are means over the runs."""
-        return run_rounds(self, self.example.chain, state, self.check_steps(steps))
+        return run_rounds(self, self.example.chain, state, self.check_steps(steps), deadline)
 
 
 def side_by_side(runs: Sequence[Distillation]) -> SideBySide:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_positive
+from darkbayes.errors import InvalidInput, require_positive, require_share
 from darkbayes.model import Posterior
 from darkbayes.types import Array, Key, PyTree
 
@@ -34,10 +34,52 @@ def training_inputs() -> Queries:
     return lambda key, x, context: x
 
 
-def jitter(scale: float) -> Queries:
-    """Training inputs with Gaussian noise of standard deviation `scale`, the paper's choice beyond two dimensions."""
+def jitter(scale: float, columns: Sequence[int] | None = None) -> Queries:
+    """Training inputs with Gaussian noise of standard deviation `scale`, the paper's choice beyond two dimensions.
+
+    Of rows of features, only those numbered in `columns` get noise, where they are given.
+
+    >>> jitter(0.5, columns=[1])(jax.random.key(0), jnp.zeros((3, 2)), None)[:, 0].tolist()
+    [0.0, 0.0, 0.0]
+    """
     require_positive("scale", scale)
-    return lambda key, x, context: x + scale * jax.random.normal(key, x.shape, x.dtype)
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        noise = scale * jax.random.normal(key, x.shape, x.dtype)
+        if columns is None:
+            return x + noise
+        chosen = np.zeros(x.shape[-1], x.dtype)
+        chosen[list(columns)] = 1.0
+        return x + noise * chosen
+
+    return queries
+
+
+def exchange(groups: Sequence[Sequence[int]], share: float) -> Queries:
+    """Rows in which each group of columns is, with probability `share`, that of another row of the batch.
+
+    It is for columns that hold a category together: they always hold one that occurs.
+
+    >>> rows = jnp.asarray([[1.0, 0.0], [0.0, 1.0]])
+    >>> exchange([[0, 1]], 0.5)(jax.random.key(0), rows, None).sum(axis=1).tolist()
+    [1.0, 1.0]
+    """
+    require_share("share", share, one=True)
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        group_of = np.full(x.shape[-1], len(groups))
+        for number, group in enumerate(groups):
+            group_of[list(group)] = number
+        partner_key, choice_key = jax.random.split(key)
+        shape = len(x), len(groups)
+        swapped = jax.random.bernoulli(choice_key, share, shape)
+        own = jnp.arange(len(x))[:, None]
+        rows = jnp.where(swapped, jax.random.randint(partner_key, shape, 0, len(x)), own)
+        # Columns of no group come from the row itself.
+        rows = jnp.concatenate([rows, own], axis=1)
+        return x[rows[:, group_of], np.arange(x.shape[-1])[None]]
+
+    return queries
 
 
 def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Queries:

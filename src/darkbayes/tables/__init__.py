@@ -4,6 +4,16 @@ Nothing here knows JAX: what serves predictions needs this and no more.
 """
 
 from darkbayes.tables.columns import Column, Table, frame_of, from_columns, target_of
+from darkbayes.tables.images import (
+    ImageBatch,
+    ImageBatches,
+    ImageFolder,
+    image_array,
+    infer_image_schema,
+    is_image_folder,
+    read_image_batches,
+    read_image_folder,
+)
 from darkbayes.tables.inference import Inference, Task, infer_schema, rows_with_target
 from darkbayes.tables.predictions import ClassPredictions, Predictions, RealPredictions
 from darkbayes.tables.reading import read_table
@@ -32,6 +42,9 @@ __all__ = [
     "ClassTarget",
     "Column",
     "Frame",
+    "ImageBatch",
+    "ImageBatches",
+    "ImageFolder",
     "ImageSchema",
     "Inference",
     "Number",
@@ -45,9 +58,14 @@ __all__ = [
     "Task",
     "frame_of",
     "from_columns",
+    "image_array",
+    "infer_image_schema",
     "infer_schema",
+    "is_image_folder",
     "prediction_columns",
     "read_batches",
+    "read_image_batches",
+    "read_image_folder",
     "read_table",
     "rows_with_target",
     "schema_from_dict",

@@ -239,7 +239,7 @@ def _regular(values: np.ndarray, quotes: np.ndarray, delimiter: str) -> bool:
 
 def _walked(data: bytes, delimiter: str) -> np.ndarray:
     mark = re.escape(delimiter).encode()
-    field = rb'(?:"(?:[^"]++|"")*+"?[^' + mark + rb"\n]*+|[^" + mark + rb"\n]*+)"
+    field = rb'(?:"(?:[^"]++|"")*+"[^' + mark + rb'\n]*+|(?!")[^' + mark + rb"\n]*+)"
     row = re.compile(field + rb"(?:" + mark + field + rb")*+\n")
     ends, position = [], 0
     while found := row.match(data, position):

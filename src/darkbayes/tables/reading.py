@@ -194,15 +194,15 @@ def is_text(kind: Any) -> bool:
 def floats(values: Any) -> np.ndarray:
     """Numbers of any type that arrow has as float64, NaN where one is missing."""
     pa = arrow()
-    numbers = pa.compute.cast(values, pa.float64(), safe=False)
-    return np.array(pa.compute.fill_null(numbers, np.nan).to_numpy(zero_copy_only=False), np.float64)
+    numbers = values if values.type == pa.float64() else pa.compute.cast(values, pa.float64(), safe=False)
+    return numbers.to_numpy(zero_copy_only=False)
 
 
 def truths(values: Any) -> np.ndarray:
     """Truth values by their names, None where one is missing."""
     pa = arrow()
-    names = np.asarray([*TRUTH, None], object)
-    return names[pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy(zero_copy_only=False)]
+    numbers = pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy()
+    return np.asarray([*TRUTH, None], object)[numbers]
 
 
 def trimmed(values: Any) -> Any:
@@ -217,13 +217,14 @@ def trimmed(values: Any) -> Any:
 
 def column_of_strings(name: str, values: Any, place: Callable[[int], str]) -> Column:
     """A column of strings that arrow holds."""
-    pa, known = arrow(), trimmed(values)
-    if not pa.compute.any(pa.compute.match_substring_regex(known, f"^{PADDED.pattern}$")).as_py():
-        try:
-            return Column("number", floats(known.cast(pa.float64())))
-        except pa.ArrowInvalid:
-            pass
-    distinct, codes = coded(known)
+    pa = arrow()
+    try:
+        numbers = floats(values.cast(pa.float64()))
+        if not pa.compute.any(pa.compute.match_substring_regex(values, f"^{PADDED.pattern}$")).as_py():
+            return Column("number", numbers)
+    except pa.ArrowInvalid:
+        pass
+    distinct, codes = coded(trimmed(values))
     return column_of_texts(name, distinct, codes, place)
 
 

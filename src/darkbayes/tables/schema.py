@@ -74,6 +74,11 @@ class RealTarget:
             values = np.log(values)
         return ((values - self.center) / self.scale).astype(np.float32)[:, None]
 
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """The target's own values from what `encode` made of them."""
+        values = np.asarray(encoded, np.float64)[:, 0] * self.scale + self.center
+        return np.exp(values) if self.transform == "log" else values
+
 
 @dataclasses.dataclass(frozen=True)
 class ClassTarget:
@@ -115,6 +120,23 @@ class TableSchema:
         """Of one input of the network."""
         flags = sum(column.flagged for column in self.columns)
         return (len(self.numbers) + flags + sum(len(column.categories) for column in self.categories),)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Inputs of the network that belong together: a number and whether it is missing, the categories of a column.
+
+        >>> target = RealTarget("price", "identity", center=0.0, scale=1.0, low=0.0, high=1.0)
+        >>> TableSchema((Category("colour", ("blue", "red"), flagged=True),), target).groups
+        ((0, 1, 2),)
+        """
+        flagged = [k for k, column in enumerate(self.numbers) if column.flagged]
+        found: list[tuple[int, ...]] = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
+        done = len(self.numbers) + len(flagged)
+        for column in self.categories:
+            width = len(column.categories) + column.flagged
+            found.append(tuple(range(done, done + width)))
+            done += width
+        return tuple(found)
 
     def matrices(self, frame: Frame) -> dict[str, np.ndarray]:
         """The columns as the two matrices that an exported student reads: `numbers`, and `categories` as strings.

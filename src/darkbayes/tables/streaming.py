@@ -181,7 +181,8 @@ class Batches:
     def _csv_parts(self) -> Iterator[Batch]:
         pa = arrow()
         with CsvFile(self._source, self._delimiter) as file:
-            places = {name: file.names.index(name) for name in self._wanted}
+            numbered = {name: at for at, name in enumerate(file.names)}
+            places = {name: numbered[name] for name in self._wanted}
             types = {at: pa.string() if name in self._known else pa.float64() for name, at in places.items()}
             for block in file.blocks():
                 found, lines, bad = self._parsed(block, len(file.names), types)
@@ -223,8 +224,8 @@ class Batches:
                 continue
             values[name], stray = _numbers(column)
             reject(stray, [f"{name!r} is {column[row].as_py().strip()!r}, not a number" for row in stray.tolist()])
-            infinite = np.flatnonzero(np.isinf(values[name]))
-            reject(infinite, [f"{name!r} is infinite"] * len(infinite))
+            if (endless := np.isinf(values[name])).any():
+                reject(np.flatnonzero(endless), [f"{name!r} is infinite"] * int(endless.sum()))
         self._report(sorted(bad, key=lambda row: row.line), lines)
         if self._target is not None:
             target = values[self._target]

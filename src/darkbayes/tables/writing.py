@@ -12,7 +12,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.files import ASIDE
-from darkbayes.tables.columns import TRUTH
+from darkbayes.tables.columns import TRUTH, objects
 from darkbayes.tables.predictions import ClassPredictions, Predictions, RealPredictions
 from darkbayes.tables.reading import arrow
 from darkbayes.tables.schema import ClassTarget, RealTarget
@@ -56,21 +56,20 @@ def prediction_columns(
     probs = np.asarray(predictions.probs, np.float32)
     best = probs.argmax(axis=1)
     return {
-        "prediction": _as_in_files(target)[best],
+        "prediction": as_in_files(target)[best],
         "probability": probs.max(axis=1),
         **{f"probability_{name}": probs[:, k] for k, name in enumerate(target.classes)},
         **{name: np.asarray(getattr(predictions, name), np.float32) for name in ENTROPIES},
     }
 
 
-def _as_in_files(target: ClassTarget) -> np.ndarray:
+def as_in_files(target: ClassTarget) -> np.ndarray:
+    """The classes as they are in the user's own files."""
     if target.kind == "integer":
         return np.asarray([int(name) for name in target.classes], np.int64)
     if target.kind == "boolean":
         return np.asarray([name == TRUTH[1] for name in target.classes], bool)
-    names = np.empty(len(target.classes), object)
-    names[:] = target.classes
-    return names
+    return objects(target.classes)
 
 
 class PredictionWriter:
@@ -82,8 +81,8 @@ class PredictionWriter:
         path: Of the file, or `STDOUT`.
         target: What is predicted.
         level: The probability that an interval of a number holds.
-        number: Put the place of each row in the input first, as the column "line" or "row"; needed to know which
-            is which if bad rows are skipped. See `Batches.unit`.
+        number: Put the place of each row in the input first, as a column of this name; needed to know which is which
+            if bad rows are skipped. It is `Batches.unit` for tables, and "file" for images.
 
     >>> import tempfile
     >>> target = RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
@@ -101,7 +100,7 @@ class PredictionWriter:
         target: RealTarget | ClassTarget,
         *,
         level: float = 0.9,
-        number: Literal["line", "row"] | None = None,
+        number: Literal["line", "row", "file"] | None = None,
     ):
         require_share("level", level)
         self._path = None if os.fspath(path) == STDOUT else Path(path)
@@ -125,7 +124,8 @@ class PredictionWriter:
         pa = arrow()
         columns = prediction_columns(predictions, self._target, self._level)
         if self._number is not None:
-            columns = {self._number: np.asarray(lines, np.int64)} | columns
+            places = objects(lines) if self._number == "file" else np.asarray(lines, np.int64)
+            columns = {self._number: places} | columns
         table = pa.table({name: _stored(values) for name, values in columns.items()})
         if self._writer is None:
             self._writer = self._begun(table.schema)

@@ -141,6 +141,7 @@ def tune_all(
     steps: int | None = None,
     seconds: float | None = None,
     effective: int | None = None,
+    within: float | None = None,
     thin_by: int = 1,
     label: str | None = None,
 ) -> tuple[list[MinibatchChain], list[Choices]]:
@@ -160,10 +161,12 @@ def tune_all(
         seconds: or what the run may last, at the speed that is measured here, without the student's part;
         effective: or how many effectively independent predictions all chains together are to give. By default 1,000,
             within `LEAST_STEPS` and `MOST_STEPS` steps.
+        within: what tuning and the run may last together at most, in seconds and at the speed that is measured here,
+            without the student's part. Burn-in gets a third of it.
         thin_by: what `thin` must be a multiple of (the student's `update_every`).
         label: what to call the progress bar; None for no bar.
     """
-    for name, value in (("inflation", inflation), ("heating", heating), ("seconds", seconds)):
+    for name, value in (("inflation", inflation), ("heating", heating), ("seconds", seconds), ("within", within)):
         if value is not None:
             require_positive(name, value)
     for name, value in (("num_chains", num_chains), ("max_burn_in", max_burn_in), ("thin_by", thin_by)):
@@ -174,10 +177,17 @@ def tune_all(
     for chain in chains:
         waiting(chain)
     watched = None if monitor is None else as_inputs(monitor)[:: max(1, len(monitor) // POINTS)][:POINTS]
-    measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, watched, label)
+    began = time.perf_counter()
+    latest = None if within is None else began + within / 3
+    measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, label)
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
+    if within is not None:
+        left = within - (time.perf_counter() - began)
+        most = max(measured.burn_in + thin, int(left / measured.seconds_per_step))
+        if most < length:
+            length, reason = most, f"as many as {within:g} seconds allow"
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
     choices = [
         Choices(
@@ -267,6 +277,7 @@ def _explore(
     inflation: float,
     heating: float,
     max_burn_in: int,
+    latest: float | None,
     monitor: Array | None,
     label: str | None,
 ) -> _Measured:
@@ -309,7 +320,8 @@ def _explore(
             tau, rhat = _memory(seen.outputs, length)
             settled = (change < SETTLED) & (change > 1 / SETTLED)
             ended = settled & (_rise(seen.log_density) < RISE) & (MEMORIES * tau < length)
-            if ended.all() or done + 2 * length > max_burn_in:
+            late = latest is not None and time.perf_counter() + 2 * took > latest
+            if ended.all() or done + 2 * length > max_burn_in or late:
                 break
             length *= 2
     factor = eta / used

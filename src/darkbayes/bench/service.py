@@ -1,0 +1,178 @@
+"""What the service bears: many clients at once, and requests that are wrong in every way.
+
+    darkbayes bench service       a minute and a half
+
+The service runs in a process of its own, on a free port of the loopback interface, over a student of the size and with
+the columns of the Boston houses; its weights are random, for the cost of a prediction does not depend on them. Each
+client keeps one connection and sends the next row when the last is answered, so that the service is never idle, and
+the clients take their share of the same machine. The wrong requests (`darkbayes.bench.malformed`) follow.
+"""
+
+import asyncio
+import http.client
+import json
+import random
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.bench.common import python, say, with_bar
+from darkbayes.bench.malformed import malformed
+from darkbayes.data import load
+from darkbayes.errors import RunError
+from darkbayes.export import to_onnx
+from darkbayes.files import write_bytes
+from darkbayes.model import mlp
+from darkbayes.runs import row
+from darkbayes.shipped import MODEL
+from darkbayes.student import GaussianStudent, Student
+from darkbayes.tables import from_columns, infer_schema
+
+HIDDEN = (50, 50)
+"""Of the student."""
+PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
+PATIENCE = 60.0
+"""Seconds in which the service must answer a wrong request."""
+
+
+def rows(
+    *, seed: int, quiet: bool, seconds: float = 60.0, clients: int = 50, bodies: int = 1000
+) -> list[dict[str, Any]]:
+    """Requests, errors, latency and throughput of many clients, and how wrong requests were answered."""
+    with tempfile.TemporaryDirectory() as scratch:
+        examples = ship_boston(Path(scratch), seed)
+        with service(Path(scratch)) as address:
+            took, failures = asyncio.run(load_of(address, examples, clients, seconds))
+            statuses = answers_to_wrong(address, bodies, seed)
+    method = f"service {clients} clients"
+    milliseconds = 1e3 * np.asarray(took)
+    found = [
+        row(method, "requests", [float(len(took))]),
+        with_bar(row(method, "errors", [float(failures)]), "at most", 0.0),
+        *(row(method, f"p{of}_ms", [float(np.percentile(milliseconds, of))]) for of in (50, 99)),
+        row(method, "requests_per_s", [len(took) / seconds]),
+        row("service wrong requests", "requests", [float(bodies)]),
+        row("service wrong requests", "refused", [float(sum(of for k, of in statuses.items() if 400 <= k < 500))]),
+        with_bar(
+            row("service wrong requests", "server_errors", [float(sum(of for k, of in statuses.items() if k >= 500))]),
+            "at most",
+            0.0,
+        ),
+    ]
+    for result in found:
+        say(f"{result['method']}: {result['metric']} {result['mean']:,.4g}", quiet=quiet)
+    return found
+
+
+def ship_boston(folder: Path, seed: int) -> list[dict[str, float]]:
+    """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
+    table = load("boston")
+    columns = dict(zip(table.features, table.x.T, strict=True))
+    schema = infer_schema(from_columns(columns | {table.target: table.y}), table.target).schema
+    family = GaussianStudent(decompose=True)
+    student = Student(mlp(HIDDEN, family.width), family, optax.adam(1e-3))
+    params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
+    write_bytes(folder / MODEL, to_onnx(student, params, schema))
+    return [dict(zip(table.features, row.tolist(), strict=True)) for row in table.x]
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[str]:
+    """A process that serves the folder's student; gives its address."""
+    with subprocess.Popen(python("-c", PROGRAM, str(folder)), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            if not address:
+                raise RunError(f"the service did not start: it ended with status {process.wait()}")
+            yield address
+            if process.poll() is not None:
+                raise RunError(f"the service died: it ended with status {process.returncode}")
+        finally:
+            process.terminate()
+
+
+async def load_of(
+    address: str, examples: list[dict[str, float]], clients: int, seconds: float
+) -> tuple[list[float], int]:
+    """The seconds that each answered request took, and how many were not answered as they should be."""
+    place, took, failures = urlsplit(address), [], 0
+    requests = [_request(place.netloc, example) for example in examples]
+    ends = time.perf_counter() + seconds
+
+    async def client(number: int) -> None:
+        nonlocal failures
+        writer = None
+        while time.perf_counter() < ends:
+            try:
+                if writer is None:
+                    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+                began = time.perf_counter()
+                writer.write(requests[number % len(requests)])
+                status, content = await _response(reader)  # pyright: ignore[reportPossiblyUnboundVariable]
+                took.append(time.perf_counter() - began)
+                if status != 200 or b'"mean"' not in content:
+                    failures += 1
+            except (OSError, EOFError, ValueError):
+                failures, writer = failures + 1, None
+            number += clients
+        if writer is not None:
+            writer.close()
+            await writer.wait_closed()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return took, failures
+
+
+def _request(host: str, example: dict[str, float]) -> bytes:
+    body = json.dumps({"rows": [example]}).encode()
+    head = (
+        f"POST /predict HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
+    return head.encode() + b"\r\n" + body
+
+
+async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read by hand: a client library would take more of the machine than the service."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+    return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length))
+
+
+def answers_to_wrong(address: str, bodies: int, seed: int) -> Counter[int]:
+    """How often the service answered wrong requests with each status; it must answer all, and be well afterwards."""
+    place, rng, statuses = urlsplit(address), random.Random(seed), Counter()
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE)
+
+    def ask(
+        method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.getheader("connection") == "close":
+            connection.close()
+        return answer.status, content
+
+    _, described = ask("GET", "/openapi.json")
+    openapi = json.loads(described)
+    for _ in range(bodies):
+        wrong = malformed(openapi, rng)
+        status, _ = ask("POST", wrong.path, wrong.body, wrong.headers)
+        statuses[status] += 1
+    status, _ = ask("GET", "/healthz")
+    connection.close()
+    if status != 200:
+        raise RunError(f"after {bodies} wrong requests the service answers /healthz with {status}")
+    return statuses

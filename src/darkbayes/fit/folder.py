@@ -1,0 +1,123 @@
+"""A fit's folder: from a prepared table or images to a student, its scores, and all that a report shows.
+
+Besides the files of every run (`runs.py`):
+
+    schema.json               what the columns are, and what is predicted
+    fit.json                  what was fitted to what, in words and numbers
+    student.safetensors       the student's weights
+    student.onnx              the student, with its schema inside
+    held-out.safetensors      what student, teacher and plug-in network say of the rows held out
+    examples.json             the most uncertain of these rows, and examples.safetensors if they are images
+    dependence.json           predictions and uncertainty along each column
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from darkbayes.checkpoints import named_leaves
+from darkbayes.export import to_onnx
+from darkbayes.files import write_arrays, write_bytes, write_json
+from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, table_queries
+from darkbayes.fit.insights import dependence
+from darkbayes.fit.plugin import plug_in
+from darkbayes.fit.prepare import Prepared
+from darkbayes.fit.scores import log_densities, predictions, rows, score
+from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
+from darkbayes.runs import Run
+from darkbayes.tables import ClassPredictions, ClassTarget, Frame, Predictions, RealTarget, TableSchema, schema_to_dict
+from darkbayes.types import Key
+
+EXAMPLES = 12
+"""Of the rows held out, how many of the most uncertain are told."""
+
+
+def fit_folder(
+    prepared: Prepared, config: dict[str, Any], options: Options, seed: int, out: Path, *, resume: bool, quiet: bool
+) -> dict[str, Any]:
+    """Fit, score and export; returns the results, which are in the folder as well."""
+    run = Run(out, config, resume=resume, quiet=quiet)
+    schema, target = prepared.schema, prepared.schema.target
+    classes = len(target.classes) if isinstance(target, ClassTarget) else None
+    fit_key, plug_key = jax.random.split(jax.random.key(seed))
+    queries = table_queries(schema) if isinstance(schema, TableSchema) else None
+    fitted = fit(prepared.train, classes, fit_key, options, queries=queries, run=run)
+    write_json(out / "schema.json", schema_to_dict(schema))
+    write_arrays(out / "student.safetensors", named_leaves(fitted.params))
+    write_bytes(out / "student.onnx", to_onnx(fitted.student, fitted.params, schema))
+    facts, found = _facts(prepared, fitted, options), []
+    if prepared.held_out is not None:
+        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, plug_key, out)
+    if isinstance(schema, TableSchema):
+        assert prepared.train_frame is not None
+
+        def predict(frame: Frame) -> Predictions:
+            return predictions(target, fitted.predict(schema.encode(frame)))
+
+        write_json(out / "dependence.json", dependence(schema, prepared.train_frame, predict, seed))
+    write_json(out / "fit.json", facts)
+    return run.finish("fit", "auto", found, seed)
+
+
+def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, Any]:
+    """What was fitted to what."""
+    count = sum(leaf.size for leaf in jax.tree.leaves(fitted.params))
+    return prepared.facts | {
+        "task": "classification" if isinstance(prepared.schema.target, ClassTarget) else "regression",
+        "target": prepared.schema.target.name,
+        "options": dataclasses.asdict(options),
+        "parameters": count,
+        "draws": len(jax.tree.leaves(fitted.draws)[0]),
+        "notes": prepared.notes,
+    }
+
+
+def _held_out(
+    prepared: Prepared, fitted: Fitted, options: Options, classes: int | None, key: Key, out: Path
+) -> tuple[list[dict[str, Any]], int]:
+    """Let all predict the rows held out, and keep what they say.
+
+    Returns the rows of results, and the steps that the plug-in network took.
+    """
+    held, target = prepared.held_out, prepared.schema.target
+    assert held is not None
+    # The plug-in network is as large as the student.
+    posterior = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
+    draw, steps = plug_in(posterior, prepared.train, key)
+    told: dict[str, Predictive] = {
+        "student": fitted.predict(held.x),
+        "sgld": fitted.predict_teacher(held.x),
+        "sgd": predict_plugin(posterior, draw, held.x),
+    }
+    y = np.asarray(held.y)
+    arrays: dict[str, Any] = {"y": target.decode(y) if isinstance(target, RealTarget) else y}
+    for method, predictive in told.items():
+        own = predictions(target, predictive)
+        arrays |= {f"{method}.{name}": of for name, of in vars(own).items()}
+        arrays[f"{method}.log_likelihood"] = log_densities(target, predictive, y)
+        if isinstance(predictive, RegressionPredictive):
+            arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
+    write_arrays(out / "held-out.safetensors", arrays)
+    examples = _examples(prepared, predictions(target, told["student"]))
+    write_json(out / "examples.json", examples)
+    if isinstance(prepared.held_out_frame, np.ndarray):
+        write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
+    return rows({method: score(target, predictive, y) for method, predictive in told.items()}), steps
+
+
+def _examples(prepared: Prepared, told: Predictions) -> list[dict[str, Any]]:
+    """The rows of which the student is least sure, in a form for JSON."""
+    doubt = told.entropy if isinstance(told, ClassPredictions) else told.std
+    frame = prepared.held_out_frame
+
+    def values(k: int) -> dict[str, Any] | None:
+        if not isinstance(frame, dict):
+            return None
+        row = {name: of[k] for name, of in frame.items()}
+        return {name: None if of is None or of != of else of for name, of in row.items()}  # NaN is unlike itself.
+
+    chosen = np.argsort(doubt)[::-1][:EXAMPLES].tolist()
+    return [{"row": k, "place": prepared.places[k], "values": values(k)} for k in chosen]

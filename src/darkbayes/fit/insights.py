@@ -1,0 +1,79 @@
+"""How predictions and their uncertainty depend on each column: what a report shows and a person asks first.
+
+One column at a time takes every value of a grid while the others stay what they are in a sample of training rows, and
+the predictions are averaged over these rows. The grid of a number reaches beyond the range that was seen, to show what
+the model says of what it does not know.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from darkbayes.tables import Category, ClassPredictions, Frame, Number, Predictions, TableSchema
+
+ROWS = 200
+"""Training rows to average over, at most."""
+POINTS = 41
+"""Values of a number."""
+BEYOND = 0.25
+"""How far the grid of a number reaches beyond the seen range, as a share of it."""
+MOST_COLUMNS = 12
+"""Columns that are told, those first on which predictions depend most."""
+
+
+def dependence(
+    schema: TableSchema, frame: Frame, predict: Callable[[Frame], Predictions], seed: int = 0
+) -> list[dict[str, Any]]:
+    """What is predicted along each of the columns that matter most, in a form for JSON."""
+    rows = len(next(iter(frame.values())))
+    chosen = np.random.default_rng(seed).permutation(rows)[:ROWS]
+    sample = {column.name: frame[column.name][chosen] for column in schema.columns}
+    usual = np.std(_summary(predict(sample))["aim"], axis=0).max()
+    found = []
+    for column in _candidates(schema, sample, predict, seed):
+        values = grid(column)
+        stacked = {name: np.tile(of, len(values)) for name, of in sample.items()}
+        stacked[column.name] = np.repeat(values, len(chosen))
+        told = {
+            name: of.reshape(len(values), len(chosen), *of.shape[1:]).mean(axis=1)
+            for name, of in _summary(predict(stacked)).items()
+        }
+        found.append(
+            {"column": column.name, "values": values.tolist()}
+            | {name: of.tolist() for name, of in told.items()}
+            | {"effect": float(np.ptp(told["aim"], axis=0).max() / max(usual, 1e-12))}
+        )
+    return sorted(found, key=lambda of: -of["effect"])[:MOST_COLUMNS]
+
+
+def grid(column: Number | Category) -> np.ndarray:
+    """Values of a column to ask for."""
+    if isinstance(column, Category):
+        return np.asarray([*column.categories, *([None] if column.flagged else [])], object)
+    reach = BEYOND * (column.high - column.low)
+    return np.linspace(column.low - reach, column.high + reach, POINTS)
+
+
+def _candidates(
+    schema: TableSchema, sample: Frame, predict: Callable[[Frame], Predictions], seed: int
+) -> list[Number | Category]:
+    """The columns whose shuffling changes predictions most; all of them where they are few."""
+    if len(schema.columns) <= MOST_COLUMNS:
+        return list(schema.columns)
+    base, generator = _summary(predict(sample))["aim"], np.random.default_rng(seed)
+    changes = []
+    for column in schema.columns:
+        shuffled = sample | {column.name: generator.permutation(sample[column.name])}
+        changes.append(np.mean((_summary(predict(shuffled))["aim"] - base) ** 2))
+    return [schema.columns[k] for k in np.argsort(changes)[::-1][:MOST_COLUMNS]]
+
+
+def _summary(told: Predictions) -> dict[str, np.ndarray]:
+    """Of each row what is predicted, the mean or the probabilities, and both uncertainties.
+
+    Uncertainties of a number are variances, which may be averaged; of a class, entropies.
+    """
+    if isinstance(told, ClassPredictions):
+        return {"aim": told.probs, "aleatoric": told.expected_entropy, "epistemic": told.mutual_information}
+    return {"aim": told.mean, "aleatoric": told.aleatoric_std**2, "epistemic": told.epistemic_std**2}

@@ -1,0 +1,189 @@
+"""The service: ``/predict``, ``/schema``, ``/healthz``, a page to try the model at ``/`` and one of the API at
+``/docs``.
+
+What a request is told when it is refused is JSON: ``error`` (what was wrong), ``remedy`` (what to do) and, where it can
+be said, ``where``.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from darkbayes.serve.answers import LEVEL, as_csv, as_json
+from darkbayes.serve.description import SUMMARY, describe_model, describe_predict, responses
+from darkbayes.serve.limits import LIMITS, Limits, Refused
+from darkbayes.serve.reading import read_csv, read_json, read_level
+from darkbayes.shipped import Shipped
+from darkbayes.version import __version__
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""What the pages may load: nothing but what they hold and what this service answers."""
+MOST_TOLD = 4000
+"""Bytes of notes that travel in the head of a CSV's answer."""
+ROUTES = "/, /predict, /schema, /healthz, /docs and /openapi.json"
+
+
+def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
+    """The service of one student; `limits` holds for each request."""
+    # What took too long goes on in its thread and keeps it busy, so that a machine that is behind refuses early.
+    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="predict")
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.shutdown(wait=False, cancel_futures=True)
+
+    app = FastAPI(
+        title=f"Predictions of {shipped.schema.target.name}",
+        version=__version__,
+        description=SUMMARY,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(Exception, _failed)
+    about = describe_model(shipped, limits)
+    pages = {name: _page(name) for name in ("page", "api")}
+
+    @app.post(
+        "/predict",
+        summary="Predict rows",
+        response_model=None,
+        responses=responses(shipped),
+        openapi_extra=describe_predict(shipped, limits),
+    )
+    async def predict(request: Request) -> Response:
+        read = _reader(request)
+        level = request.query_params.get("level")
+        level = None if level is None else read_level(level)
+        wants_csv = _wants_csv(request)
+        body = await _body(request, limits)
+
+        def work() -> Response:
+            asked = read(body, shipped.schema, limits)
+            chosen = asked.level or level or LEVEL
+            predictions = shipped.predict(asked.inputs)
+            if not wants_csv:
+                content = as_json(predictions, shipped.schema.target, chosen, asked.notes)
+                return Response(content, media_type="application/json")
+            content = as_csv(predictions, shipped.schema.target, chosen)
+            told = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
+            return Response(content, media_type="text/csv", headers=told)
+
+        running = asyncio.get_running_loop().run_in_executor(pool, work)
+        try:
+            return await asyncio.wait_for(running, limits.seconds)
+        except TimeoutError:
+            error = f"the answer took longer than {limits.seconds:g} seconds"
+            raise Refused(503, error, "send fewer rows, or try again when the service is less busy") from None
+
+    @app.get("/schema", summary="The columns that the model reads, and what it predicts")
+    async def schema() -> dict[str, Any]:
+        return about
+
+    @app.get("/healthz", summary="Whether the service is up")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok", "version": __version__, "target": shipped.schema.target.name}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return pages["page"]
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return pages["api"]
+
+    return app
+
+
+def _page(name: str) -> HTMLResponse:
+    text = resources.files("darkbayes.serve").joinpath(f"{name}.html").read_text(encoding="utf-8")
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
+
+
+def _reader(request: Request) -> Any:
+    """Who reads a body of the request's type; JSON if it does not say."""
+    kind, *parameters = (part.strip().lower() for part in request.headers.get("content-type", "").split(";"))
+    remedy = "send application/json or text/csv, in UTF-8"
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip(" \"'") not in ("utf-8", "utf8", "us-ascii"):
+            raise Refused(415, f"the body is in {value[:40]!r}", remedy, "content-type")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refused(415, "the body is compressed", "send it as it is", "content-encoding")
+    if kind in ("", "application/json"):
+        return read_json
+    if kind == "text/csv":
+        return read_csv
+    raise Refused(415, f"the body is {kind[:40]!r}", remedy, "content-type")
+
+
+def _wants_csv(request: Request) -> bool:
+    kinds = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
+    return "text/csv" in kinds and "application/json" not in kinds
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    """The body, of which no more is kept than is allowed.
+
+    What is too long is read to its end all the same: whoever still sends cannot read the answer.
+    """
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= limits.body:
+                    parts.append(chunk)
+                else:
+                    parts.clear()
+    except TimeoutError:
+        if size <= limits.body:
+            remedy = "send it faster, or in several requests"
+            raise Refused(408, f"the body did not arrive in {limits.seconds:g} seconds", remedy) from None
+    except ClientDisconnect:
+        raise Refused(400, "the connection was closed before the body had arrived", "send it again") from None
+    if size > limits.body:
+        raise Refused(413, f"the body has more than {limits.body:,} bytes", "send the rows in several requests")
+    return b"".join(parts)
+
+
+async def _refused(request: Request, problem: Any) -> Response:
+    # A body that did not arrive in full would be taken for the next request of the connection.
+    headers = {"Connection": "close"} if problem.status in (400, 408, 413) else None
+    return _json(problem.status, problem.content, headers)
+
+
+async def _no_route(request: Request, problem: Any) -> Response:
+    if problem.status_code == 404:
+        content = {"error": f"there is nothing at {request.url.path[:100]}", "remedy": f"there are {ROUTES}"}
+    elif problem.status_code == 405:
+        content = {"error": f"{request.method} is not answered here", "remedy": "POST to /predict, GET all else"}
+    else:
+        content = {"error": str(problem.detail), "remedy": "see /docs"}
+    return _json(problem.status_code, content, problem.headers)
+
+
+async def _failed(request: Request, problem: Exception) -> Response:
+    remedy = "this is a fault of the service: see its log, and report it"
+    return _json(500, {"error": f"the service failed ({type(problem).__name__})", "remedy": remedy}, None)
+
+
+def _json(status: int, content: dict[str, Any], headers: Any) -> Response:
+    # With what is not ASCII escaped: half of a surrogate pair in a quoted name has no UTF-8.
+    return Response(json.dumps(content), status, headers, media_type="application/json")

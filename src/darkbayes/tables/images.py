@@ -1,0 +1,349 @@
+"""Images in folders, one folder per class, as arrays of one size.
+
+The size is the most common one among the images. If it has a side longer than `MOST_SIDE`, it is scaled down until it
+has none; images of another size are stretched to it. Images are grey if all of them are, and in three colours
+otherwise. Transparent parts show white, of an animation the first picture counts, and photographs stand upright.
+"""
+
+import dataclasses
+import io
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput, require_count
+from darkbayes.tables.columns import SHOWN, listed, objects
+from darkbayes.tables.inference import LEAST_ROWS
+from darkbayes.tables.schema import ClassTarget, ImageSchema
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+"""How the names of images end, in small or capital letters."""
+
+MOST_SIDE = 64
+"""Pixels of the longest side that a network gets to see."""
+
+BATCH_IMAGES = 256
+"""Images that are read at a time for prediction."""
+
+TARGET = "class"
+"""What the predicted class is called."""
+
+_ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFolder:
+    """The images of a folder with one subfolder per class."""
+
+    images: np.ndarray
+    """uint8, ``[images, channels, height, width]``."""
+    labels: np.ndarray
+    """The class of each, which `ClassTarget.encode` takes."""
+    paths: list[Path]
+    classes: tuple[str, ...]
+    notes: list[str]
+    """Every choice, in words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageBatch:
+    """Some images for prediction."""
+
+    images: np.ndarray
+    """What `ImageSchema.matrices` and `ImageSchema.encode` take."""
+    target: np.ndarray | None
+    """The class of each, if it was asked for."""
+    paths: list[str]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+def is_image_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder of images by class: one with subfolders that hold images."""
+    path = Path(path)
+    return path.is_dir() and any(_images_in(folder) for folder in _folders_in(path))
+
+
+def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
+    """Read the images of a folder that has a subfolder per class.
+
+    Hidden files and files of another kind are passed over.
+    """
+    path = Path(path)
+    found, notes = _by_class(path)
+    paths = [image for images in found.values() for image in images]
+    labels = objects(name for name, images in found.items() for _ in images)
+    sizes, unreadable = _sizes(paths)
+    _require_readable(unreadable)
+    (height, width), note = _common_size(sizes)
+    notes.append(note)
+    images = np.empty((len(paths), 3, height, width), np.uint8)
+    for k, image in enumerate(paths):
+        try:
+            images[k] = _decoded(image, height, width)
+        except _unreadable() as problem:
+            unreadable.append(f"{image} ({problem})")
+    _require_readable(unreadable)
+    if _is_grey(images):
+        images = np.ascontiguousarray(images[:, :1])
+    notes.append("they are grey" if images.shape[1] == 1 else "they are in three colours")
+    return ImageFolder(images, labels, paths, tuple(found), notes)
+
+
+def infer_image_schema(folder: ImageFolder, rows: np.ndarray | None = None) -> ImageSchema:
+    """What a network reads of the images, with the statistics of the rows that train."""
+    images = folder.images if rows is None else folder.images[rows]
+    # Values below 256 are counted and not converted: no copy in floating point is made.
+    counts = np.bincount(images.reshape(-1), minlength=256).astype(np.float64)
+    values = np.arange(256)
+    center = float(counts @ values / counts.sum())
+    scale = float(np.sqrt(counts @ (values - center) ** 2 / counts.sum()))
+    if not scale:
+        raise InvalidInput(f"all images are of the one value {center:g}: there is nothing to tell them apart")
+    kind = "integer" if all(_is_integer(name) for name in folder.classes) else "text"
+    _, channels, height, width = folder.images.shape
+    return ImageSchema(channels, height, width, center, scale, ClassTarget(TARGET, folder.classes, kind))
+
+
+def image_array(source: Path | bytes, schema: ImageSchema) -> np.ndarray:
+    """One image, a file or its content, as a schema has them: uint8, ``[channels, height, width]``."""
+    try:
+        image = _decoded(source, schema.height, schema.width)
+    except _unreadable() as problem:
+        name = "what was given" if isinstance(source, bytes) else source
+        raise InvalidInput(f"{name} cannot be read as an image: {problem}") from None
+    return image if schema.channels == 3 else _grey(image)
+
+
+class ImageBatches:
+    """Images in batches; see `read_image_batches`.
+
+    Attributes:
+        bad: The files that were left out, and why.
+        num_rows: How many images were delivered.
+    """
+
+    def __init__(
+        self, paths: list[Path], labels: list[str] | None, schema: ImageSchema, rows: int, skip: bool, notes: list[str]
+    ):
+        self._paths, self._labels, self._schema, self._rows, self._skip = paths, labels, schema, rows, skip
+        self._notes = notes
+        self.bad: list[str] = []
+        self.num_rows = 0
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of the images delivered so far, in words."""
+        left = f"{len(self.bad)} file{'s are' if len(self.bad) > 1 else ' is'} left out: {_first(self.bad)}"
+        return [*self._notes, *([left] if self.bad else [])]
+
+    def __len__(self) -> int:
+        """How many images there are, readable or not."""
+        return len(self._paths)
+
+    def __iter__(self) -> Iterator[ImageBatch]:
+        self.bad, self.num_rows = [], 0
+        kept: list[tuple[np.ndarray, int]] = []
+        for k, path in enumerate(self._paths):
+            try:
+                kept.append((image_array(path, self._schema), k))
+            except InvalidInput as problem:
+                if not self._skip:
+                    raise InvalidInput(f"{problem}. Replace it, or have such files left out (--on-bad skip)") from None
+                self.bad.append(str(problem))
+            if len(kept) == self._rows:
+                yield self._batch(kept)
+                kept = []
+        if kept:
+            yield self._batch(kept)
+
+    def _batch(self, kept: list[tuple[np.ndarray, int]]) -> ImageBatch:
+        self.num_rows += len(kept)
+        target = None if self._labels is None else objects(self._labels[k] for _, k in kept)
+        return ImageBatch(np.stack([image for image, _ in kept]), target, [str(self._paths[k]) for _, k in kept])
+
+
+def read_image_batches(
+    source: str | os.PathLike[str],
+    schema: ImageSchema,
+    *,
+    rows: int = BATCH_IMAGES,
+    on_bad: Literal["refuse", "skip"] = "refuse",
+    target: bool = False,
+) -> ImageBatches:
+    """Read images for prediction: one file, those of a folder, or else those of its subfolders, by name.
+
+    Args:
+        source: The image or the folder.
+        schema: What the model reads; images are made of its size and colours.
+        rows: Images of each batch but the last.
+        on_bad: Refuse files that cannot be read, or skip them and go on.
+        target: Whether the class is delivered too; then the folder has a subfolder per class, as for fitting.
+    """
+    source = Path(source)
+    require_count("rows", rows)
+    if on_bad not in ("refuse", "skip"):
+        raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
+    if not source.exists():
+        raise InvalidInput(f"{source} is not there")
+    paths, labels, notes = [source], None, []
+    if target:
+        found, notes = _labelled(source)
+        strange = [name for name in found if name not in schema.target.classes]
+        if strange:
+            known = listed(schema.target.classes)
+            raise InvalidInput(f"{source} has folders for {listed(strange)}, which the model does not know: {known}")
+        paths = [path for images in found.values() for path in images]
+        labels = [name for name, images in found.items() for _ in images]
+    elif source.is_dir():
+        paths = _images_in(source) or [path for folder in _folders_in(source) for path in _images_in(folder)]
+    if not paths:
+        raise InvalidInput(f"{source} has no images: their names end in {', '.join(SUFFIXES)}")
+    return ImageBatches(paths, labels, schema, rows, on_bad == "skip", notes)
+
+
+def _by_class(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
+    """The images of each class to learn, and what was passed over."""
+    found, notes = _labelled(path)
+    if len(found) == 1:
+        raise InvalidInput(f"{path} has images of one class alone, {next(iter(found))!r}: at least two are needed")
+    total = sum(len(images) for images in found.values())
+    if total < LEAST_ROWS:
+        raise InvalidInput(
+            f"{path} has {total} images: at least {LEAST_ROWS} are needed, and hundreds for good results"
+        )
+    counts = [len(images) for images in found.values()]
+    notes.insert(0, f"{total} images of {len(found)} classes: {min(counts)} to {max(counts)} each")
+    return found, notes
+
+
+def _labelled(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is not a folder: images come in a folder that has a subfolder per class")
+    folders = _folders_in(path)
+    found = {folder.name: _images_in(folder) for folder in folders}
+    for folder in folders:
+        deeper = [sub for sub in _folders_in(folder) if _images_in(sub)]
+        if deeper and not found[folder.name]:
+            raise InvalidInput(f"{folder} holds folders, not images: did you mean {folder} rather than {path}?")
+    empty = [name for name, images in found.items() if not images]
+    found = {name: images for name, images in found.items() if images}
+    if not found:
+        kinds = ", ".join(SUFFIXES)
+        raise InvalidInput(
+            f"{path} has no subfolders with images ({kinds}): put those of each class into one of its own"
+        )
+    notes = [f"folders without images are left out: {listed(empty)}"] if empty else []
+    if beside := _images_in(path):
+        notes.append(f"{len(beside)} image{'s' if len(beside) > 1 else ''} outside the folders of classes: not read")
+    numeric = all(_is_integer(name) for name in found)
+    return {name: found[name] for name in sorted(found, key=int if numeric else str)}, notes
+
+
+def _is_integer(name: str) -> bool:
+    """Whether a name is how an integer is written, so that it can be had back from the integer."""
+    return name.removeprefix("-").isdecimal() and str(int(name)) == name
+
+
+def _is_junk(path: Path) -> bool:
+    return path.name.startswith((".", "__"))
+
+
+def _folders_in(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not _is_junk(entry))
+
+
+def _images_in(path: Path) -> list[Path]:
+    entries = (entry for entry in path.iterdir() if entry.suffix.lower() in SUFFIXES and not _is_junk(entry))
+    return sorted(entry for entry in entries if entry.is_file())
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError:
+        raise InvalidInput('reading images needs Pillow: pip install "darkbayes[tables]"') from None
+    return PIL
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What Pillow raises on files that are no images, or broken ones."""
+    return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
+
+
+def _sizes(paths: Sequence[Path]) -> tuple[list[tuple[int, int]], list[str]]:
+    """Height and width of each image, from its first bytes; and the files that have none."""
+    pillow, sizes, unreadable = _pillow(), [], []
+    for path in paths:
+        try:
+            with pillow.Image.open(path) as image:
+                turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+                sizes.append(image.size if turned else image.size[::-1])
+        except _unreadable() as problem:
+            unreadable.append(f"{path} ({problem})")
+    return sizes, unreadable
+
+
+def _require_readable(unreadable: list[str]) -> None:
+    if unreadable:
+        count = "1 file" if len(unreadable) == 1 else f"{len(unreadable)} files"
+        raise InvalidInput(f"{count} cannot be read as images: {_first(unreadable)}. Delete or replace them")
+
+
+def _first(texts: list[str]) -> str:
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
+    """The most common size, or what is left of it if it is large; and what happens to the images."""
+    counts = Counter(sizes)
+    common = max(counts, key=lambda size: (counts[size], size))
+    share = min(MOST_SIDE / max(common), 1.0)
+    size = max(1, round(common[0] * share)), max(1, round(common[1] * share))
+    told = f"{size[0]} by {size[1]} pixels high and wide"
+    if size != common:
+        return size, f"images are scaled down to {told}: the most common size is {common[0]} by {common[1]}"
+    others = len(sizes) - counts[common]
+    return size, f"images are of {told}" + (f"; those of another size ({others}) are stretched to it" if others else "")
+
+
+def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:
+    """An image as uint8 ``[3, height, width]``."""
+    pillow = _pillow()
+    with pillow.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        image = _in_colours(pillow.ImageOps.exif_transpose(opened))
+    if image.size != (width, height):
+        image = image.resize((width, height), pillow.Image.Resampling.BILINEAR)
+    return np.moveaxis(np.asarray(image, np.uint8), -1, 0)
+
+
+def _in_colours(image: Any) -> Any:
+    pillow = _pillow()
+    if image.mode.startswith("I"):
+        # Sixteen bits for each grey, of which Pillow's own conversion would cut off all beyond 255.
+        deep = np.asarray(image)
+        return pillow.Image.fromarray((deep / 257 if deep.max() > 255 else deep).astype(np.uint8)).convert("RGB")
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = pillow.Image.new("RGBA", image.size, "white")
+        return pillow.Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _is_grey(images: np.ndarray) -> bool:
+    return all(bool((images[:, 0] == images[:, k]).all()) for k in (1, 2))
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    """A colour image in grey, by the brightness of its colours; a grey one as it is."""
+    if _is_grey(image[None]):
+        return image[:1]
+    weights = np.asarray([0.299, 0.587, 0.114])
+    return np.rint(np.tensordot(weights, image.astype(np.float64), axes=1)).astype(np.uint8)[None]

@@ -1,0 +1,67 @@
+"""Small exported students with random weights, for the tests of what ships and serves them."""
+
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import darkbayes as db
+from darkbayes.tables import Category, ClassTarget, ImageSchema, Number, RealTarget, Schema, TableSchema
+
+PRICE = RealTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
+COLOURS = ("blue", "red", "white")
+
+
+def number(name: str, low: float, high: float, *, whole: bool = False, flagged: bool = False) -> Number:
+    middle = (low + high) / 2
+    return Number(name, middle, (high - low) / 4, middle, flagged, low, high, whole)
+
+
+HOUSES = TableSchema(
+    (
+        number("rooms", 1.0, 9.0, whole=True),
+        number("crime rate", 0.0, 12.5, flagged=True),
+        number("distance", 0.5, 40.0),
+        Category("colour", COLOURS, flagged=False),
+    ),
+    PRICE,
+    ignored={"id": "every value is different"},
+)
+PRICES = TableSchema(HOUSES.columns, RealTarget("price", "log", center=3.0, scale=0.4, low=5.0, high=50.0))
+FLOWERS = TableSchema(HOUSES.columns, ClassTarget("kind", ("0", "1", "12"), "integer"))
+PLANE = TableSchema((number("east", -3, 3), number("north", -2, 2)), ClassTarget("side", ("false", "true"), "boolean"))
+FIELD = TableSchema(PLANE.columns, PRICE)
+DIGITS = ImageSchema(1, 8, 8, center=78.0, scale=96.0, target=ClassTarget("digit", tuple("0123456789"), "integer"))
+
+SCHEMAS: dict[str, Schema] = {
+    "houses": HOUSES,
+    "prices": PRICES,
+    "flowers": FLOWERS,
+    "plane": PLANE,
+    "field": FIELD,
+    "digits": DIGITS,
+}
+
+
+@cache
+def content(name: str) -> bytes:
+    """The ONNX file of the student of one of the schemas."""
+    schema = SCHEMAS[name]
+    classes = isinstance(schema.target, ClassTarget)
+    family = (
+        db.SoftmaxStudent(len(schema.target.classes), decompose=True) if classes else db.GaussianStudent(decompose=True)
+    )
+    network = db.mlp([16, 16], family.width)
+    student = db.Student(network, family, optax.adam(1e-3))
+    params = student.init(jax.random.key(1), jnp.zeros((1, *schema.shape)))
+    # As they are, random weights say nearly the same everywhere.
+    return db.to_onnx(student, jax.tree.map(lambda leaf: 1.5 * leaf, params), schema)
+
+
+def write(folder: Path, name: str) -> Path:
+    """A run's folder that holds nothing but a student."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "student.onnx").write_bytes(content(name))
+    return folder

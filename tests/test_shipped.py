@@ -1,0 +1,93 @@
+"""A student as an ONNX file: opened, understood, and asked for predictions."""
+
+import dataclasses
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import shipped_models
+from darkbayes.errors import InvalidInput, RunError
+from darkbayes.shipped import Shipped
+from darkbayes.tables import ClassPredictions, RealPredictions
+
+HOUSES = {
+    "rooms": np.asarray([5.0, np.nan]),
+    "crime rate": np.asarray([0.1, 1e308]),
+    "distance": np.asarray([3.0, 4.0]),
+    "colour": np.asarray(["red", None], object),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shipped_models.write(tmp_path_factory.mktemp("houses"), "houses")
+
+
+def test_a_run_and_its_file_are_the_same_student(folder):
+    first, second = (Shipped(path).predict(HOUSES) for path in (folder, str(folder / "student.onnx")))
+    assert isinstance(first, RealPredictions)
+    for field in dataclasses.fields(first):
+        values = getattr(first, field.name)
+        assert values.shape == (2,)
+        assert np.isfinite(values).all()
+        np.testing.assert_array_equal(values, getattr(second, field.name))
+
+
+def test_the_schema_comes_from_the_file(folder):
+    shipped = Shipped(folder)
+    assert shipped.schema == shipped_models.HOUSES
+    assert shipped.version == "0.1.0"
+
+
+def test_images_become_probabilities(tmp_path):
+    shipped = Shipped(shipped_models.write(tmp_path, "digits"))
+    found = shipped.predict(np.zeros((3, 1, 8, 8)))
+    assert isinstance(found, ClassPredictions)
+    np.testing.assert_allclose(found.probs.sum(axis=1), 1, rtol=1e-6)
+    with pytest.raises(InvalidInput, match=r"reads images \[rows, 1, 8, 8\], not \(3, 8, 8\)"):
+        shipped.predict(np.zeros((3, 8, 8)))
+
+
+def test_a_frame_without_a_column_is_refused(folder):
+    shipped = Shipped(folder)
+    with pytest.raises(InvalidInput, match="no column 'distance'"):
+        shipped.predict({name: values for name, values in HOUSES.items() if name != "distance"})
+    with pytest.raises(InvalidInput, match="reads a table"):
+        shipped.predict(np.zeros((1, 4)))
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(RunError, match=r"holds no student\.onnx"):
+        Shipped(tmp_path)
+    with pytest.raises(RunError, match="is not there: name a run's folder or an ONNX file"):
+        Shipped(tmp_path / "nowhere")
+    (tmp_path / "notes.onnx").write_text("no model")
+    with pytest.raises(RunError, match="is no ONNX model that runs here"):
+        Shipped(tmp_path / "notes.onnx")
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        ({}, "does not say what its inputs mean"),
+        ({"darkbayes.schema": "{"}, "schema that cannot be read"),
+        ({"darkbayes.schema": '{"is": "car"}'}, "schema that cannot be read"),
+    ],
+)
+def test_a_model_of_somebody_else_is_refused(tmp_path, told, match):
+    made = onnx.load_from_string(shipped_models.content("field"))
+    del made.metadata_props[:]
+    helper.set_model_props(made, told)
+    onnx.save(made, tmp_path / "other.onnx")
+    with pytest.raises(RunError, match=match):
+        Shipped(tmp_path / "other.onnx")
+
+
+def test_a_model_that_lacks_an_output_is_refused(tmp_path):
+    made = onnx.load_from_string(shipped_models.content("field"))
+    del made.graph.output[0]
+    onnx.save(made, tmp_path / "other.onnx")
+    with pytest.raises(RunError, match="does not compute mean"):
+        Shipped(tmp_path / "other.onnx")
