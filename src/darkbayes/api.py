@@ -2,7 +2,7 @@
 
 from darkbayes.data import as_data, toy1d, toy2d
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
-from darkbayes.export import to_arrays, to_onnx, to_state_dict, to_torch
+from darkbayes.export import quantisation_loss, quantise, to_arrays, to_onnx, to_state_dict, to_torch
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -191,6 +191,8 @@ __all__ = [
     "predict_plugin",
     "predict_student",
     "psgld",
+    "quantisation_loss",
+    "quantise",
     "sample",
     "scale_adapted_sghmc",
     "sequential",
