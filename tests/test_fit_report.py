@@ -391,6 +391,20 @@ def test_the_least_sure_part_is_where_doubt_was_put(folders):
     assert f"It is least sure where size {spot.where}" in text_of(folders["regression"])
 
 
+def test_doubt_beyond_what_was_seen_is_told_and_missed_where_it_does_not_grow(folders, tmp_path):
+    grows = "its doubt grows most along size: from ±0.445 to ±0.548 at 12.5"
+    assert grows in text_of(folders["regression"])
+    assert grows in text_of(folders["all"])
+    shutil.copytree(folders["all"], tmp_path, dirs_exist_ok=True)
+    falls = along(COLUMNS[0], None)
+    falls["epistemic"] = [0.1, *[0.3] * 39, 0.1]
+    write_json(tmp_path / "dependence.json", [falls])
+    assert dict(paragraphs(read_fit(tmp_path))) == {
+        "What does it not know?": "Its doubt does not grow beyond what was seen of size: do not take its certainty "
+        "there for knowledge."
+    }
+
+
 def test_a_student_that_is_worse_than_a_plug_in_network_is_called_so(folders, tmp_path):
     shutil.copytree(folders["regression"], tmp_path, dirs_exist_ok=True)
     arrays = real_arrays(np.random.default_rng(0), PRICE)

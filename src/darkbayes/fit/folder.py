@@ -13,6 +13,7 @@ Besides the files of every run (`runs.py`):
 """
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def fit_folder(
     prepared: Prepared, config: dict[str, Any], options: Options, seed: int, out: Path, *, resume: bool, quiet: bool
 ) -> dict[str, Any]:
     """Fit, score and export; returns the results, which are in the folder as well."""
-    run = Run(out, config, resume=resume, quiet=quiet)
+    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     schema, target = prepared.schema, prepared.schema.target
     classes = len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
@@ -73,6 +74,7 @@ def fit_folder(
         names = [of["column"] for of in along]
         found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, names, plug_key, out)
     write_json(out / "fit.json", facts)
+    run.seconds = time.time() - began
     return run.finish("fit", "auto", found, seed)
 
 

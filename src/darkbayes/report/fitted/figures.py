@@ -3,13 +3,14 @@
 Colours are those of Okabe and Ito, and every line and mark has a form of its own besides.
 """
 
+import math
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter, StrMethodFormatter
 
 from darkbayes.report.estimates import by_chance, wilson
 from darkbayes.report.figures import plt
@@ -26,6 +27,8 @@ NOISE, DOUBT, WARNING, GREY = "#E69F00", "#0072B2", "#D55E00", "#555555"
 CLASSES = ("#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#1a1a1a")
 """Colours of classes, in this order, none of them that of noise or doubt; no more classes than these are drawn."""
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+PLAIN_DECADES = 6
+"""Of a logarithmic axis, up to which its numbers are written out."""
 LEAST_CURVE = 3
 """Points that a curve over time must have."""
 SIZE = (4.6, 3.3)
@@ -77,6 +80,11 @@ def _chosen(rows: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(rows)[:MOST_POINTS])
 
 
+def _spread(points: int) -> np.ndarray:
+    """The points of a long curve that are drawn, its ends among them."""
+    return np.unique(np.linspace(0, points - 1, MOST_POINTS).round().astype(int))
+
+
 def _unit_limits(target: RealTarget, values: np.ndarray) -> tuple[float, float]:
     """Ends of an axis that shows the true values and what is near them."""
     low, high = min(target.low, values.min()), max(target.high, values.max())
@@ -103,12 +111,11 @@ def predicted(fit: Fit, held: Held) -> Figure:
             axis.vlines(at, *(np.clip(of[chosen], *limits) for of in (low, high)), color=colour, lw=0.9, alpha=0.55)
             axis.plot(at, np.clip(middle(student, target)[chosen], *limits), marker, ms=3.2, color=colour, label=label)
         axis.plot(limits, limits, "--", color=GREY, lw=1, label="prediction is true")
-        if target.transform == "log":
-            axis.set_xscale("log")
-            axis.set_yscale("log")
         axis.set(
             xlim=limits, ylim=limits, xlabel=f"true {cut(target.name, 30)}", ylabel=f"predicted {cut(target.name, 30)}"
         )
+        if target.transform == "log":
+            _logarithmic(axis, "xy")
         _thousands(axis)
         figure.legend(loc="outside upper center", ncols=2)
     return figure
@@ -237,13 +244,14 @@ def risk_curve(fit: Fit, held: Held) -> Figure:
     with _axes() as (figure, axis):
         found = {method: risks(held.told[method], held.y) for method in METHODS}
         for method in METHODS[::-1]:
-            shares, risk = found[method]
+            shares, risk = (of[_spread(len(of))] for of in found[method])
             axis.plot(100 * shares, _finite(risk), DASHES[method], color=COLOURS[method], lw=1.8, label=NAMES[method])
         axis.axhline(_finite(found["student"][1])[-1], color=GREY, lw=0.7)
         values = np.concatenate([_finite(risk) for _, risk in found.values()])
         values = values[np.isfinite(values)]
         if fit.real and len(values) and values.min() > 0 and values.max() > 50 * values.min():
-            axis.set_yscale("log")
+            axis.set_ylim(0.8 * values.min(), 1.25 * values.max())
+            _logarithmic(axis, "y")
         else:
             axis.set_ylim(bottom=0)
         label = f"RMSE of {cut(fit.target.name, 24)}" if fit.real else "wrong answers (%)"
@@ -259,6 +267,19 @@ def _thousands(axis: Any) -> None:
         largest = max(map(abs, of.get_view_interval()))
         if isinstance(of.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
             of.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _logarithmic(axis: Any, which: str) -> None:
+    """Make the axes `which` ("x", "y" or "xy"), whose limits are set, logarithmic with plain numbers."""
+    for of in which:
+        getattr(axis, f"set_{of}scale")("log")
+        one = getattr(axis, f"{of}axis")
+        low, high = getattr(axis, f"get_{of}lim")()
+        decades = math.log10(high / low)
+        if decades < PLAIN_DECADES:
+            one.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
+            one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+            one.set_minor_formatter(NullFormatter())
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -378,11 +399,10 @@ def _limit(axis: Any, drawn: np.ndarray, seen: np.ndarray, *, log: bool, floor: 
         min(np.nanmax(every), high + 0.8 * span) + 0.08 * span,
     )
     if log:
-        axis.set_yscale("log")
-        low, high = 10.0 ** np.clip([low, high], -300, 300)
-    elif floor:
-        low = 0.0
-    axis.set_ylim(low, high)
+        axis.set_ylim(*(10.0 ** np.clip([low, high], -300, 300)))
+        _logarithmic(axis, "y")
+    else:
+        axis.set_ylim(0.0 if floor else low, high)
 
 
 def _along_categories(fit: Fit, column: Category, of: dict[str, Any], axes: Any) -> None:
@@ -393,19 +413,23 @@ def _along_categories(fit: Fit, column: Category, of: dict[str, Any], axes: Any)
     shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_BARS])
     names = ["(missing)" if of["values"][k] is None else cut(of["values"][k], 14) for k in shown]
     places = np.arange(len(shown))
-    width = 0.8 / len(lines)
-    colours = CLASSES if len(lines) > 1 else (COLOURS["student"],)
-    for k, ((name, line), colour) in enumerate(zip(lines, colours, strict=False)):
-        axes[0].bar(
-            places + (k - (len(lines) - 1) / 2) * width, line[shown], width, color=colour, edgecolor="white", label=name
-        )
     if fit.real:
-        axes[1].bar(places - 0.2, noise[shown], 0.4, color=NOISE, edgecolor="white", label="noise")
-        axes[1].bar(places + 0.2, doubt[shown], 0.4, color=DOUBT, hatch="////", edgecolor="white", label="doubt")
-        if fit.real.transform == "log":
-            axes[0].set_yscale("log")
-            axes[1].set_yscale("log")
+        # Points, since a bar would have to begin at zero, where prices and logarithms do not.
+        axes[0].plot(places, lines[0][1][shown], "D", color=COLOURS["student"], label=lines[0][0])
+        axes[1].plot(places - 0.1, noise[shown], "s", color=NOISE, label="noise")
+        axes[1].plot(places + 0.1, doubt[shown], "o", color=DOUBT, label="doubt")
+        log, every = fit.real.transform == "log", np.ones(len(shown), bool)
+        _limit(axes[0], lines[0][1][None, shown], every, log=log, floor=False)
+        _limit(axes[1], np.stack([noise, doubt])[:, shown], every, log=log, floor=True)
+        for axis in axes:
+            axis.grid(axis="x", color=GREY, alpha=0.2)
+            axis.set_xlim(-0.5, len(shown) - 0.5)
     else:
+        width = 0.8 / len(lines)
+        colours = CLASSES if len(lines) > 1 else (COLOURS["student"],)
+        for k, ((name, line), colour) in enumerate(zip(lines, colours, strict=False)):
+            at = places + (k - (len(lines) - 1) / 2) * width
+            axes[0].bar(at, line[shown], width, color=colour, edgecolor="white", label=name)
         axes[1].bar(places, noise[shown], 0.6, color=NOISE, edgecolor="white", label="noise")
         axes[1].bar(
             places, doubt[shown], 0.6, noise[shown], color=DOUBT, hatch="////", edgecolor="white", label="doubt"
@@ -428,16 +452,15 @@ def same_answers(fit: Fit, held: Held) -> Figure:
         if isinstance(fit.target, RealTarget):
             limits = _unit_limits(fit.target, held.y)
             at = [np.clip(middle(of, fit.target)[rows], *limits) for of in (teacher, student)]
-            log, name = fit.target.transform == "log", cut(fit.target.name, 30)
-            if log:
-                axis.set_xscale("log")
-                axis.set_yscale("log")
+            name = cut(fit.target.name, 30)
         else:
             limits, name = (0.0, 100.0), "probability of the true class (%)"
             at = [100 * of.classes.probs[np.arange(held.rows), held.y][rows] for of in (teacher, student)]
         axis.plot(limits, limits, "--", color=GREY, lw=1)
         axis.plot(*at, "o", ms=3.5, color=COLOURS["student"], alpha=0.6, mew=0)
         axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {name}", ylabel=f"student: {name}")
+        if fit.real and fit.real.transform == "log":
+            _logarithmic(axis, "xy")
         _thousands(axis)
     return figure
 
@@ -453,8 +476,6 @@ def same_doubts(fit: Fit, held: Held) -> Figure:
         if log and len(everything):
             low, high = np.quantile(everything, [0.01, 0.99]).tolist()
             limits = (0.7 * low, 1.4 * high)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
         else:
             limits = (0.0, 1.08 * float(np.quantile(everything, 0.995)) if len(everything) else 1.0)
         axis.plot(limits, limits, "--", color=GREY, lw=1)
@@ -463,6 +484,8 @@ def same_doubts(fit: Fit, held: Held) -> Figure:
             axis.plot(*at, marker, ms=3.5, color=colour, alpha=0.6, mew=0, label=name)
         unit = f"± {cut(fit.target.name, 24)}" if fit.real else "uncertainty (%)"
         axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {unit}", ylabel=f"student: {unit}")
+        if limits[0] > 0:
+            _logarithmic(axis, "xy")
         _thousands(axis)
         figure.legend(loc="outside upper center", ncols=2)
     return figure

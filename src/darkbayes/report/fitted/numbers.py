@@ -197,6 +197,11 @@ def least_sure(fit: Fit) -> Spot | None:
     return worst if worst is not None and worst.uncertainty > REMARKABLE * usual else None
 
 
+def can_be_cut(held: Held) -> bool:
+    """Whether there are rows enough to look for parts of which the model is least sure."""
+    return bool(held.columns) and held.rows >= GROUPS * LEAST_GROUP
+
+
 def _parts(fit: Fit, name: str, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """The parts of a column in words, and the rows of each."""
     assert fit.table is not None
@@ -228,6 +233,33 @@ def _parts(fit: Fit, name: str, values: np.ndarray) -> Iterator[tuple[str, np.nd
 def _brief(value: float) -> str:
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
+
+
+class Beyond(NamedTuple):
+    """How doubt grows along a column beyond the values that were seen; standard deviations, or shares of ignorance."""
+
+    column: str
+    value: float
+    doubt: float
+    usual: float
+    """The mean over the values that were seen."""
+
+
+def beyond(fit: Fit) -> list[Beyond]:
+    """What becomes of doubt beyond the seen range of each column of numbers, at the end where it is larger."""
+    numbers = {} if fit.table is None else {column.name: column for column in fit.table.numbers}
+    found = []
+    for of in fit.dependence:
+        column = numbers.get(of["column"])
+        if column is None:
+            continue
+        values, doubts = (np.asarray(of[name], np.float64) for name in ("values", "epistemic"))
+        doubts = np.sqrt(np.maximum(doubts, 0)) if fit.real else np.maximum(doubts, 0) / most_entropy(len(fit.classes))
+        seen = (values >= column.low) & (values <= column.high)
+        end = 0 if doubts[0] > doubts[-1] else -1
+        if seen.any() and not seen[end]:
+            found.append(Beyond(of["column"], float(values[end]), float(doubts[end]), float(doubts[seen].mean())))
+    return found
 
 
 class ClassSpot(NamedTuple):

@@ -34,6 +34,9 @@ from darkbayes.tables import Category, Number
 MOST_VALUES = 8
 """Columns of the most uncertain rows that are shown; of more, those on which predictions depend most."""
 
+MOST_LETTERS = 40
+"""Of a value in the table of the most uncertain rows."""
+
 HEADINGS = {
     "log_likelihood": "log likelihood (higher is better)",
     "rmse": "RMSE (lower is better)",
@@ -155,7 +158,7 @@ def _scores(fit: Fit, held: Held) -> dict[str, Any]:
     if fit.classes:
         confidence = held.student.classes.probs.max(axis=1)
         notes.append(
-            f"With so few {fit.cases}, even a student whose probabilities were all exactly right would show a "
+            f"In a test of this size, even a student whose probabilities were all exactly right would show a "
             "calibration "
             f"error of {short(calibration_error_by_chance(confidence))}."
         )
@@ -377,7 +380,8 @@ def _value(fit: Fit, name: str, value: Any) -> str:
     if value is None:
         return "missing"
     if isinstance(column, Category):
-        return str(value) if value in column.categories else f"{value} ?"
+        text = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}…"
+        return text if value in column.categories else f"{text} ?"
     mark = " ↓" if value < column.low else " ↑" if value > column.high else ""
     return f"{number(value)}{mark}"
 

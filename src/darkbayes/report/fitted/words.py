@@ -11,7 +11,9 @@ from darkbayes.report.fitted.numbers import (
     LEVEL,
     Kept,
     Spot,
+    beyond,
     by_class,
+    can_be_cut,
     confidence_verdict,
     errors,
     gain_kept,
@@ -76,7 +78,7 @@ def lead(fit: Fit) -> str:
 def paragraphs(fit: Fit) -> list[tuple[str, str]]:
     """What the model knows and does not know: a few words that begin each paragraph, and the rest."""
     if fit.held is None:
-        return []
+        return [("What does it not know?", text)] if (text := _beyond(fit)) else []
     how_good = _how_far(fit, fit.held) if fit.real else _how_often(fit, fit.held)
     trusted = _intervals(fit, fit.held) if fit.real else _confidence(fit, fit.held)
     return [
@@ -207,12 +209,34 @@ def _unknown(fit: Fit, held: Held) -> str:
     spot = least_sure(fit)
     if spot is not None:
         text += _spot(fit, spot)
-    elif fit.table and held.columns:
-        text += "It is about equally sure along every column."
+    elif can_be_cut(held):
+        text += "No values of a single column make it much less sure than others. "
     if fit.classes and len(fit.classes) > 2:
         worst = by_class(fit)
-        text += f" Of all classes it is least sure of {worst[0].name}." if worst else ""
-    return text.strip()
+        text += f" Of all classes it is least sure of {worst[0].name}. " if worst else ""
+    return f"{text} {_beyond(fit)}".replace("  ", " ").strip()
+
+
+def _beyond(fit: Fit) -> str:
+    """What becomes of doubt where nothing was seen."""
+    found = beyond(fit)
+    if not found:
+        return ""
+    most = max(found, key=lambda of: of.doubt / max(of.usual, 1e-300))
+    here, there = (f"±{short(of)}" if fit.real else percent(of) for of in (most.usual, most.doubt))
+    blind = [of.column for of in found if of.doubt <= of.usual]
+    text = ""
+    if most.doubt > most.usual:
+        text = (
+            f"Beyond the values seen in training its doubt grows most along {most.column}: from {here} to {there}"
+            f"{'' if fit.real else ' of complete ignorance'} at {short(most.value)}. "
+        )
+    if blind:
+        text += (
+            f"Its doubt does not grow beyond what was seen of {listed(blind)}: do not take its certainty there for "
+            "knowledge."
+        )
+    return text
 
 
 def _spot(fit: Fit, spot: Spot) -> str:
@@ -390,7 +414,7 @@ def passing_on(fit: Fit) -> str:
     assert fit.held is not None
     held, unit = fit.held, "RMSE" if fit.real else "share of wrong answers"
     shares, risk = risks(held.student, held.y)
-    kept = float(risk[int(np.searchsorted(shares, KEEP))])
+    most, half = (float(risk[int(np.searchsorted(shares, share))]) for share in (KEEP, 0.5))
     whole = float(risk[-1])
 
     def written(value: float) -> str:
@@ -399,10 +423,10 @@ def passing_on(fit: Fit) -> str:
     text = (
         f"Let the model answer the {percent(KEEP)} of the {fit.cases} that it is surest of, and pass the others on "
         "to a "
-        f"person: its {unit} goes from {written(whole)} to {written(kept)}. "
+        f"person: its {unit} goes from {written(whole)} to {written(most)}. On the surest half it is {written(half)}. "
     )
-    if not kept < HELPS * whole:
-        return text + "That is not much: the model can hardly tell which of its answers are wrong."
+    if not half < HELPS * whole:
+        text += "That is not much: the model can hardly tell which of its answers are wrong."
     return text
 
 
