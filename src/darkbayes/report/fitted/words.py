@@ -327,8 +327,8 @@ def cautions(fit: Fit) -> list[str]:
     if fit.held is not None and _unlike_teacher(fit.held):
         found.append(
             "The student does not speak for its teacher: it gives what happened clearly less probability, "
-            f"{signed(_behind(fit.held))} in log likelihood. More time, or a larger student (--student-hidden), may "
-            "help."
+            f"{signed(_behind(fit.held))} in log likelihood. More time (--time-budget) may help"
+            f"{', or a larger student (--student-hidden)' if fit.table else ''}."
         )
     if fit.table is not None and fit.table.ignored:
         reasons: dict[str, list[str]] = {}
