@@ -92,9 +92,8 @@ def test_darkbayes_imports_nothing_slow_beside_jax():
 
 def test_the_service_bears_many_clients_and_wrong_requests():
     found = metrics_of(bench.run("service", seed=0, quiet=True, seconds=0.5, clients=4, bodies=40))
-    load, wrong = found["requests"]
-    assert load["mean"] > 0
-    assert wrong["mean"] == 40
+    assert found["requests"][0]["mean"] > 0
+    assert found["wrong_requests"][0]["mean"] >= 40
     assert found["errors"][0]["mean"] == 0
     assert found["server_errors"][0]["mean"] == 0
-    assert found["refused"][0]["mean"] > 20
+    assert found["refused"][0]["mean"] == 40

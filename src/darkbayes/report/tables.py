@@ -44,6 +44,13 @@ LABELS = {
     "kl_teacher": "KL(NUTS || teacher)",
     "import_s": "seconds",
     "seconds_over": "seconds more",
+    "errors": "requests not answered well",
+    "p50_ms": "median latency (ms)",
+    "p99_ms": "99th percentile of the latency (ms)",
+    "requests_per_s": "requests a second",
+    "wrong_requests": "wrong requests",
+    "refused": "refused with the reason (4xx)",
+    "server_errors": "failed (5xx)",
 }
 """What a metric's name stands for."""
 
