@@ -135,7 +135,7 @@ class Predict:
 
         shipped = Shipped(self.folder)
         batches = _batches(self.source, shipped.schema, self.on_bad, self.delimiter, target=False)
-        unit = getattr(batches, "unit", "file")
+        unit: Any = getattr(batches, "unit", "file")
         number = unit if self.on_bad == "skip" or unit == "file" else None
         with (
             PredictionWriter(self.out, shipped.schema.target, level=self.level, number=number) as writer,
