@@ -15,11 +15,13 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from darkbayes.baselines import SGD, raise_if_diverged
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model import (
     Draw,
@@ -53,7 +55,7 @@ from darkbayes.types import Data, Key, Network, PyTree
 
 BATCH = 100
 """Examples in a minibatch, where there are more."""
-JITTER = (0.1, 0.5)
+JITTER = (0.02, 0.3)
 """Standard deviations of the noise on queries, each for half of them."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
@@ -70,6 +72,8 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 CHANNELS, IMAGE_HIDDEN = (8, 16), 64
 """The CNN: channels of its two convolutions, and the width of its hidden layer."""
+STARTS, START_STEPS, START_RATE = 16, 2_000, 5e-3
+"""Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that the chains may use; the student has the rest."""
 
@@ -147,11 +151,11 @@ def fit(
     posterior = make_posterior(data, classes, options)
     if queries is None:
         queries = jittered() if data.x.ndim == 2 else image_queries()
-    if start is not None:
-        posterior = dataclasses.replace(posterior, network=_beginning(posterior.network, start.draws.network))
-    tune_key, distil_key = jax.random.split(key)
+    tune_key, distil_key, start_key = jax.random.split(key, 3)
     batch_size = BATCH if posterior.num_data > BATCH else None
-    chain = minibatch_chain(posterior, default_sampler(posterior, batch_size), *data, batch_size=batch_size)
+    begin = modes(posterior, data, batch_size, start_key) if start is None else start.draws
+    sampler = default_sampler(posterior, batch_size)
+    chain = minibatch_chain(posterior, sampler, *data, batch_size=batch_size, start=begin)
     within = None if options.time_budget is None else TEACHER_SHARE * options.time_budget
     tuning: dict[str, Any] = {"num_chains": options.chains, "thin_by": UPDATE_EVERY, "within": within}
     if run is None:
@@ -179,6 +183,23 @@ def fit(
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: leaf[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     return Fitted(posterior, student, parts.best(state), draws, choices, parts.diagnose(state, curve))
+
+
+def modes(posterior: Posterior, data: Data, batch_size: int | None, key: Key) -> Draw:
+    """Where chains begin: the ends of several short optimisations, along the first axis.
+
+    Chains forget where they began, but from random weights that takes them far longer.
+    """
+    schedule = optax.cosine_decay_schedule(START_RATE, START_STEPS)
+    method = SGD(posterior, optax.adam(schedule), START_STEPS, batch_size)
+    found = _optimised(method, jax.random.split(key, STARTS), data)
+    raise_if_diverged(found)
+    return found
+
+
+@eqx.filter_jit
+def _optimised(method: SGD, keys: Key, data: Data) -> Draw:
+    return jax.vmap(method.fit, in_axes=(0, None))(keys, data)
 
 
 def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:
