@@ -354,6 +354,8 @@ def terminal(results: dict[str, Any]) -> None:
 def _heading(results: dict[str, Any], table: Table) -> str:
     if results["experiment"] == "fit":
         return f"scores {repeated(results)}"
+    if results["experiment"] == "evaluate":
+        return f"scores on {results['preset']}"
     return ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
 
 
