@@ -252,7 +252,7 @@ class Distillation(eqx.Module):
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
 
-        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the student's lessons are over.
+        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over.
 
         What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
         `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
