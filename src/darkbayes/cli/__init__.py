@@ -51,7 +51,7 @@ class Completion:
       darkbayes completion fish > ~/.config/fish/completions/darkbayes.fish
     """
 
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish", "tcsh"]]
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
     """for which shell"""
 
     def run(self) -> None:
