@@ -20,7 +20,7 @@ from darkbayes.data import load, random_splits, standard_splits
 from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, score, table_queries
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
-from darkbayes.tables import ClassTarget, RealPredictions, RealTarget, Table, from_columns
+from darkbayes.tables import ClassTarget, RealPredictions, RealTarget, Table, TableSchema, from_columns
 
 TABLES = ("boston", "concrete", "energy", "wine", "yacht")
 SPLITS = 5
@@ -67,7 +67,7 @@ def _digits() -> tuple[Table, str]:
 
 def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[str, float]]:
     held, target = prepared.held_out, prepared.schema.target
-    assert held is not None
+    assert held is not None and isinstance(prepared.schema, TableSchema)
     y, classes = np.asarray(held.y), len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     fitted = fit(prepared.train, classes, fit_key, options, queries=table_queries(prepared.schema))
@@ -99,7 +99,7 @@ def _gaussian_process(prepared: Prepared, target: RealTarget) -> dict[str, float
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(np.asarray(prepared.train.x, np.float64), plain.encode(y)[:, 0].astype(np.float64))
-    mean, std = process.predict(np.asarray(held.x, np.float64), return_std=True)
+    mean, std = (np.asarray(of) for of in process.predict(np.asarray(held.x, np.float64), return_std=True))
     told = RealPredictions.of(plain, mean, std**2, std**2)
     lower, upper = told.interval(plain, 0.9)
     return {
