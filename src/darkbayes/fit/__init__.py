@@ -1,6 +1,6 @@
 """From people's data to a student, without a choice to make."""
 
-from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, make_student, table_queries
+from darkbayes.fit.automatic import Fitted, Options, Start, fit, make_posterior, make_student, table_queries
 from darkbayes.fit.folder import fit_folder
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared, fingerprint, prepare_images, prepare_table
@@ -10,6 +10,7 @@ __all__ = [
     "Fitted",
     "Options",
     "Prepared",
+    "Start",
     "fingerprint",
     "fit",
     "fit_folder",

@@ -98,6 +98,15 @@ class Options:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
 
 
+class Start(NamedTuple):
+    """What another fit of the same networks may go on from."""
+
+    draws: Draw
+    """Draws of the teacher, along the first axis, at which chains begin."""
+    params: PyTree
+    """The student's weights."""
+
+
 class Fitted(NamedTuple):
     """A student and its teacher."""
 
@@ -127,7 +136,7 @@ def fit(
     queries: Queries | None = None,
     run: Run | None = None,
     quiet: bool = True,
-    start: Fitted | None = None,
+    start: Start | None = None,
 ) -> Fitted:
     """Sample the posterior of a network given `data`, and distil it.
 
@@ -140,7 +149,7 @@ def fit(
         queries: where the student asks; by default at training inputs with noise, or images distorted.
         run: a folder to keep choices, metrics and checkpoints in, and to go on from.
         quiet: whether to show no progress bars.
-        start: a fit of the same networks to go on from: its draws begin the chains, its student the student.
+        start: what an earlier fit of the same networks found, to go on from.
     """
     options = options or Options()
     began = time.time()
