@@ -229,7 +229,9 @@ def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
     >>> default_sampler(posterior, batch_size=None).tuned
     False
     """
-    share = None if batch_size is None else min(1.0, batch_size / posterior.num_data)
+    share = None if batch_size is None else batch_size / posterior.num_data
+    if not eqx.is_array(share):
+        share = None if share is None else min(1.0, share)
     precision = getattr(posterior.prior, "precision", 1.0)
     return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=FRICTION)
 
