@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -267,3 +268,42 @@ def test_what_has_no_graph_is_refused(student: db.Student, schema: Any, shape: A
     params = student.init(jax.random.key(0), jnp.zeros((1, 10)))
     with pytest.raises(db.InvalidInput, match=message):
         db.to_onnx(student, params, schema, shape=shape)
+
+
+def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_them_be() -> None:
+    family = db.GaussianStudent(decompose=True)
+    case = exported(family, db.mlp([64, 64], 3), TableSchema(COLUMNS, PRICE))
+    small = db.quantise(case.content)
+    onnx.checker.check_model(onnx.load_from_string(small), full_check=True)
+    assert len(small) < 0.5 * len(case.content)
+    frame = rows(500, extreme=False)
+    inputs, y = case.schema.matrices(frame), np.random.default_rng(0).normal(22.5, 9.2, 500)
+    found, exact = (started(content).run(["location", "spread"], inputs) for content in (small, case.content))
+    expected = [np.mean(-0.5 * ((y - m) / s) ** 2 - np.log(s)) for m, s in (exact, found)]
+    loss = db.quantisation_loss(case.content, small, inputs, y)
+    np.testing.assert_allclose(loss, expected[0] - expected[1], atol=1e-6)
+    assert 0 < abs(loss) < 0.01
+
+
+def test_a_file_is_quantised_once(of_target: Any) -> None:
+    with pytest.raises(db.InvalidInput, match="give one that to_onnx wrote"):
+        db.quantise(db.quantise(of_target(KIND).content))
+
+
+def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
+    student = _student(db.SoftmaxStudent(3), db.sequential([layers.Conv2d(4, 3), layers.Flatten(), layers.Linear(3)]))
+    x = np.random.default_rng(0).normal(size=(40, 2, 5, 5)).astype(np.float32)
+    params = student.init(jax.random.key(0), x)
+
+    def rounded(weight: jax.Array) -> jax.Array:
+        step = jnp.max(jnp.abs(weight), axis=tuple(range(1, weight.ndim)), keepdims=True) / 127
+        return jnp.rint(weight / step) * step
+
+    near = eqx.tree_at(lambda of: [layer.weight for layer in of], params, replace_fn=rounded)
+    content = db.to_onnx(student, params, shape=x.shape[1:])
+    told: Any = db.predict_student(student, near, x)
+    agree(started(db.quantise(content)).run(["probs"], {"x": x})[0], told.probs)
+    labels = np.arange(40) % 3
+    exact: Any = db.predict_student(student, params, x)
+    lost = float(jnp.mean(exact.log_prob(labels) - told.log_prob(labels)))
+    np.testing.assert_allclose(db.quantisation_loss(content, db.quantise(content), {"x": x}, labels), lost, atol=1e-5)

@@ -2,7 +2,7 @@
 
 from darkbayes.data import as_data, toy1d, toy2d
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
-from darkbayes.export import to_onnx
+from darkbayes.export import quantisation_loss, quantise, to_arrays, to_onnx, to_state_dict, to_torch
 from darkbayes.model import (
     Categorical,
     Draw,
@@ -21,9 +21,13 @@ from darkbayes.model import (
     from_equinox,
     from_linen,
     from_nnx,
+    from_torch,
+    last_layer,
     layers,
     mlp,
     sequential,
+    started_at,
+    subnetwork,
 )
 from darkbayes.predict import (
     ClassPredictive,
@@ -165,9 +169,11 @@ __all__ = [
     "from_equinox",
     "from_linen",
     "from_nnx",
+    "from_torch",
     "image_queries",
     "jitter",
     "kinetic_temperature",
+    "last_layer",
     "layers",
     "load_student",
     "metrics",
@@ -185,6 +191,8 @@ __all__ = [
     "predict_plugin",
     "predict_student",
     "psgld",
+    "quantisation_loss",
+    "quantise",
     "sample",
     "scale_adapted_sghmc",
     "sequential",
@@ -196,9 +204,14 @@ __all__ = [
     "side_by_side",
     "size_student",
     "split_rhat",
+    "started_at",
     "stepped",
+    "subnetwork",
     "svrg",
+    "to_arrays",
     "to_onnx",
+    "to_state_dict",
+    "to_torch",
     "toy1d",
     "toy2d",
     "training_inputs",

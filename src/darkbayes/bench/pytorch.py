@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper as a plain PyTorch loop, for comparison: the only file that imports PyTorch.
+"""Algorithm 1 of the paper as a plain PyTorch loop, for comparison; no other file needs PyTorch to be imported.
 
 Written as one writes it with `torch.nn` and autograd, one kernel after the other. Where there was a choice it fell on
 what runs faster: full batches are not indexed, the Gaussian prior's gradient is added in closed form, and nothing is

@@ -31,7 +31,8 @@ def predictions(target: RealTarget | ClassTarget, predictive: Predictive) -> Pre
     assert isinstance(target, RealTarget)
     moments = predictive.moments
     aleatoric = moments.variance if predictive.expected_variance is None else predictive.expected_variance
-    return RealPredictions.of(target, *(np.asarray(of) for of in (moments.mean, moments.variance, aleatoric)))
+    told = (np.asarray(of) for of in (moments.mean, moments.variance, aleatoric))
+    return RealPredictions.of(target, *told, epistemic=predictive.variance_of_means)
 
 
 def log_densities(target: RealTarget | ClassTarget, predictive: Predictive, y: np.ndarray) -> np.ndarray:

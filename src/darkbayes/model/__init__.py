@@ -16,6 +16,8 @@ from darkbayes.model.likelihoods import Gaussian, GaussianInputNoise, GaussianSa
 from darkbayes.model.networks import cnn, mlp
 from darkbayes.model.posterior import Draw, Posterior, check_width
 from darkbayes.model.priors import GaussianPrior, Prior, SampledPrecisionPrior, ScaledGaussianPrior, ScaleMixturePrior
+from darkbayes.model.pytorch import from_torch
+from darkbayes.model.subnetworks import last_layer, started_at, subnetwork
 
 __all__ = [
     "Categorical",
@@ -40,9 +42,13 @@ __all__ = [
     "from_equinox",
     "from_linen",
     "from_nnx",
+    "from_torch",
     "kl_categorical",
     "kl_normal",
+    "last_layer",
     "mlp",
     "normal_log_prob",
     "sequential",
+    "started_at",
+    "subnetwork",
 ]

@@ -13,6 +13,7 @@ where the aleatoric part is what is left.
 import dataclasses
 import math
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class RealPredictions:
         mean: np.ndarray,
         variance: np.ndarray,
         aleatoric: np.ndarray,
-        epistemic: np.ndarray | None = None,
+        epistemic: Any = None,
     ) -> "RealPredictions":
         """From what the student says of the standardised transform: its mean, variance and aleatoric variance.
 
