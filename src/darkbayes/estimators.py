@@ -83,6 +83,7 @@ class _Distilled(BaseEstimator):
         student_hidden: tuple[int, ...] = (100, 100),
         chains: int = 8,
         time_budget: float | None = 300.0,
+        max_steps: int | None = None,
         random_state: Any = None,
         warm_start: bool = False,
     ):
@@ -90,6 +91,7 @@ class _Distilled(BaseEstimator):
         self.student_hidden = student_hidden
         self.chains = chains
         self.time_budget = time_budget
+        self.max_steps = max_steps
         self.random_state = random_state
         self.warm_start = warm_start
 
@@ -105,7 +107,9 @@ class _Distilled(BaseEstimator):
         return None
 
     def _options(self) -> Options:
-        return Options(_widths(self.hidden), _widths(self.student_hidden), self.chains, self.time_budget)
+        return Options(
+            _widths(self.hidden), _widths(self.student_hidden), self.chains, self.time_budget, self.max_steps
+        )
 
     def _goes_on(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "schema_")
@@ -154,7 +158,7 @@ class _Distilled(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         start = Start(self.draws_, self.params_) if goes_on else None
         fitted = fit(
-            Data(jax.numpy.asarray(x), jax.numpy.asarray(encoded)),
+            Data(x, encoded),  # pyright: ignore[reportArgumentType]
             self._classes,
             jax.random.key(seed),
             options,
@@ -281,8 +285,10 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         hidden: the widths of the hidden layers of the network that is sampled.
         student_hidden: those of the network that predicts.
         chains: how many chains sample side by side; more of them show better whether they agree.
-        time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
-            the machine's speed, and only that.
+        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
+            depends on the machine's speed.
+        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
+            all machines alike.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
@@ -348,8 +354,10 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         hidden: the widths of the hidden layers of the network that is sampled.
         student_hidden: those of the network that predicts.
         chains: how many chains sample side by side; more of them show better whether they agree.
-        time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
-            the machine's speed, and only that.
+        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
+            depends on the machine's speed.
+        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
+            all machines alike.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns and classes.
 
