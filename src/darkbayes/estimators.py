@@ -76,6 +76,15 @@ class Decomposition(NamedTuple):
 class _Distilled(BaseEstimator):
     """What both estimators share: from columns to a student, and files."""
 
+    schema_: TableSchema
+    notes_: list[str]
+    choices_: Choices
+    diagnosis_: dict[str, Any]
+    params_: Any
+    draws_: Any
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
     def __init__(
         self,
         *,
@@ -132,7 +141,7 @@ class _Distilled(BaseEstimator):
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=LEAST_ROWS if reset else 1,
             )
-            columns = list(matrix.T)
+            columns = list(np.asarray(matrix).T)
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
         table = from_columns(dict(zip(names, columns, strict=True)), source="X")
         for name, column in table.columns.items():
@@ -299,14 +308,6 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
-
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-2, 2, size=(60, 1))
-    >>> y = X[:, 0] ** 2 + 0.1 * rng.normal(size=60)
-    >>> model = DistilledRegressor(hidden=(4,), student_hidden=(8,), chains=2, random_state=0).fit(X, y)
-    >>> mean, std = model.predict([[0.0], [2.0]], return_std=True)
-    >>> mean.shape, model.predict_interval([[0.0]], level=0.5).shape
-    ((2,), (1, 2))
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -328,8 +329,8 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         """What is believed of each row's target: a frozen distribution of `scipy.stats`, normal or log-normal."""
         from scipy import stats
 
-        told = self._told(X)
-        if self.schema_.target.transform == "identity":
+        told, target = self._told(X), self.schema_.target
+        if isinstance(target, RealTarget) and target.transform == "identity":
             return stats.norm(told.location, told.spread)
         return stats.lognorm(told.spread, scale=np.exp(told.location))
 
@@ -369,14 +370,9 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
-
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 2))
-    >>> y = np.where(X[:, 0] > 0, "right", "left")
-    >>> model = DistilledClassifier(hidden=(4,), student_hidden=(8,), chains=2, random_state=0).fit(X, y)
-    >>> model.predict([[3.0, 0.0]]).tolist(), model.predict_proba([[3.0, 0.0]]).shape
-    (['right'], (1, 2))
     """
+
+    classes_: np.ndarray
 
     @property
     def _classes(self) -> int:
@@ -392,7 +388,7 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
             self.classes_, codes = np.unique(labels, return_inverse=True)
             if len(self.classes_) == 1:
                 raise InvalidInput(
-                    f"y holds one class only, {self.classes_[0]!r}: give examples of at least two classes"
+                    f"y holds one class only, {self.classes_.tolist()[0]!r}: give examples of at least two classes"
                 )
         return self._learn(table, codes, str(getattr(y, "name", None) or "y"), "classification")
 
@@ -400,7 +396,9 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         """The number of each label in `classes_`."""
         unknown = labels[~np.isin(labels, self.classes_)]
         if len(unknown):
-            raise InvalidInput(f"y holds {unknown[0]!r}, which is none of the classes {self.classes_.tolist()}")
+            raise InvalidInput(
+                f"y holds {unknown.tolist()[0]!r}, which is none of the classes {self.classes_.tolist()}"
+            )
         return np.searchsorted(self.classes_, labels)
 
     def _named(self, schema: TableSchema) -> TableSchema:
@@ -411,7 +409,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
-        return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
+        found = self.predict_log_proba(X)
+        return self.classes_[np.argmax(found, axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, ``[rows, classes]``."""

@@ -1,10 +1,11 @@
 """From people's data to a student, without a choice to make."""
 
-from darkbayes.fit.automatic import Fitted, Options, Start, fit, make_posterior, make_student, table_queries
+from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, make_student, table_queries
 from darkbayes.fit.folder import fit_folder
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared, fingerprint, prepare_images, prepare_table
 from darkbayes.fit.scores import log_densities, predictions, score
+from darkbayes.fit.sharing import Start
 
 __all__ = [
     "Fitted",

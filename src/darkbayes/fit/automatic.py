@@ -21,7 +21,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
-from darkbayes.fit.sharing import FallingAdam, TableQueries
+from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import (
     Draw,
     GaussianPrior,
@@ -36,6 +36,7 @@ from darkbayes.progress import progress_bar
 from darkbayes.runs import Run
 from darkbayes.student import (
     Diagnosis,
+    Distillation,
     GaussianStudent,
     Queries,
     Settings,
@@ -45,7 +46,7 @@ from darkbayes.student import (
     image_queries,
 )
 from darkbayes.tables import TableSchema
-from darkbayes.teacher import Choices, tune
+from darkbayes.teacher import Choices, tune, with_choices
 from darkbayes.types import Data, Key, Network, PyTree
 
 BATCH = 100
@@ -100,15 +101,6 @@ class Options:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
 
 
-class Start(NamedTuple):
-    """What another fit of the same networks may go on from."""
-
-    draws: Draw
-    """Draws of the teacher, along the first axis, at which chains begin."""
-    params: PyTree
-    """The student's weights."""
-
-
 class Fitted(NamedTuple):
     """A student and its teacher."""
 
@@ -154,20 +146,16 @@ def fit(
         start: what an earlier fit of the same networks found, to go on from.
     """
     options = options or Options()
+    if run is not None and start is not None:
+        raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began = time.time()
     posterior = make_posterior(data, classes, options)
-    if queries is None:
-        queries = _row_queries(*data.x.shape[1:] * 2) if data.x.ndim == 2 else _image_queries()
-    data, x = Data(*map(np.asarray, data)), np.asarray(data.x[:1])  # pyright: ignore[reportArgumentType]
-    if isinstance(queries, TableQueries):
-        columns = sharing.filled_up(data.x.shape[1], sharing.LEAST_COLUMNS)
-        data, queries = data._replace(x=sharing.fill_columns(data.x, columns)), queries.over(columns)  # pyright: ignore
-    begun = posterior
-    if start is not None:
-        network = sharing.beginning(posterior.network, start.draws.network, data.x)
-        begun = dataclasses.replace(posterior, network=network)
+    x = np.asarray(data.x[:1])
+    data, queries = _filled_up(data, queries)
     tune_key, distil_key = jax.random.split(key)
-    chain = sharing.make_chain(begun, data, BATCH)
+    chain = begun = sharing.make_chain(posterior, data, BATCH)
+    if start is not None:
+        begun = sharing.beginning(chain, start.draws.network)
     tuning: dict[str, Any] = {
         "num_chains": options.chains,
         "thin_by": UPDATE_EVERY,
@@ -177,23 +165,21 @@ def fit(
     if options.max_steps is not None:
         tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
     if run is None:
-        chain, choices = tune(chain, tune_key, label=None if quiet else "tuning", **tuning)
+        _, choices = tune(begun, tune_key, label=None if quiet else "tuning", **tuning)
     else:
-        (chain,), (choices,) = run.tune("student", [chain], tune_key, **tuning)
-    chain = sharing.with_arrays(chain)
+        _, (choices,) = run.tune("student", [begun], tune_key, **tuning)
+    chain = sharing.with_arrays(with_choices(chain, choices))
     student = make_student(data.x.ndim, classes, options, (choices.steps - choices.burn_in) // UPDATE_EVERY)
-    if start is not None:
-        one = jax.tree.map(lambda leaf: leaf[None], start.params)
-        network = sharing.beginning(student.network, one, data.x)
-    learner = student if start is None else dataclasses.replace(student, network=network)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, reservoir=kept, reservoir_picks=picks)
-    parts = distillation(chain, learner, queries, settings, sharing.monitored(chain, queries))
+    # What is our own needs no check, which takes as long as a short fit.
+    make = Distillation if isinstance(queries, TableQueries) else distillation
+    parts = make(chain, student, queries, settings, sharing.monitored(chain, queries))
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices.steps, deadline), []
     else:
-        state, curve = parts.init(distil_key), []
+        state, curve = sharing.first_state(parts, distil_key, start), []
         with progress_bar("distilling", choices.steps, quiet=quiet) as show:
             for snapshot in parts.run(state, choices.steps, deadline):
                 state = snapshot.state
@@ -205,6 +191,19 @@ def fit(
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
     params = sharing.reshaped(student.network, parts.best(state), x)
     return Fitted(posterior, student, params, draws, choices, parts.diagnose(state, curve))
+
+
+def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
+    """Rows with columns of zeros up to one of few widths, unless somebody's own queries are not prepared for them."""
+    data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
+    if data.x.ndim != 2:
+        return data, queries or _image_queries()
+    width = data.x.shape[1]
+    queries = queries or _row_queries(width, width)
+    if not isinstance(queries, TableQueries):
+        return data, queries
+    columns = sharing.filled_up(width, sharing.LEAST_COLUMNS)
+    return data._replace(x=sharing.fill_columns(data.x, columns)), queries.over(columns)  # pyright: ignore[reportArgumentType]
 
 
 def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:

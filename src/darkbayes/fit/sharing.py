@@ -10,7 +10,7 @@ that may differ is an array, and shapes are filled up to one of few:
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.model import Posterior
-from darkbayes.student import Context, Queries, jitter, mix
+from darkbayes.model import Draw, Posterior
+from darkbayes.student import Context, Distillation, DistillationState, Queries, jitter, mix
 from darkbayes.teacher import AutoStep, MinibatchChain, default_sampler, minibatch_gradients
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
@@ -27,20 +27,20 @@ LEAST_ROWS = 512
 """Rows that fewer examples are filled up to."""
 LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
+LEAST_GROUPS = 4
+"""Groups of columns that fewer are filled up to."""
 MONITORED = 256
 """Queries at which a student is compared with its teacher as it learns."""
 
 
 def filled_up(number: int, least: int) -> int:
-    """The number of rows or columns that so many become: `least`, or one of four of each power of two.
+    """The number of rows or columns that so many become: a multiple of `least`, and of four to each power of two.
 
-    >>> [filled_up(number, 512) for number in (10, 512, 513, 60_000)]
-    [512, 512, 640, 65536]
-    >>> [filled_up(number, 8) for number in (1, 13, 33)]
-    [8, 16, 40]
+    >>> [filled_up(number, 8) for number in (1, 13, 33, 1000)]
+    [8, 16, 40, 1024]
     """
-    stride = max(2 ** ((number - 1).bit_length() - 3), least)
-    return -(-number // stride) * stride
+    stride = max(2 ** max((number - 1).bit_length() - 3, 0), least)
+    return -(-max(number, 1) // stride) * stride
 
 
 def fill_columns(x: Any, columns: int) -> np.ndarray:
@@ -51,7 +51,7 @@ def fill_columns(x: Any, columns: int) -> np.ndarray:
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
     """The default chain, to be tuned, whose rows are filled up; `batch_size` may be more than there are examples."""
-    posterior.check(data)
+    posterior.likelihood.check_targets(data.y)
     number = len(data.x)
     rows = np.arange(filled_up(number, LEAST_ROWS)) % number
     data = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
@@ -65,8 +65,8 @@ def with_arrays(chain: MinibatchChain) -> MinibatchChain:
     """A tuned chain whose lengths are arrays."""
     sampler = chain.transformation
     assert isinstance(sampler, AutoStep)
-    burn_in, thin, ramp = (jnp.asarray(of, jnp.int32) for of in (chain.burn_in, chain.thin, sampler.ramp))
-    sampler = dataclasses.replace(sampler, ramp=ramp)
+    burn_in, thin = (jnp.asarray(of, jnp.int32) for of in (chain.burn_in, chain.thin))
+    sampler = dataclasses.replace(sampler, ramp=jnp.asarray(sampler.ramp, jnp.float32))
     return dataclasses.replace(chain, transformation=sampler, burn_in=burn_in, thin=thin)
 
 
@@ -112,6 +112,7 @@ class TableQueries(eqx.Module):
     group_of: Array
     """The group that each column belongs to; those of none belong to one after the last."""
     groups: int
+    """How many groups there are, some of which may have no columns."""
     scales: tuple[float, float]
     """Standard deviations of the noise, each for half of the rows."""
     share: float
@@ -121,8 +122,6 @@ class TableQueries(eqx.Module):
         noise_key, partner_key, choice_key = jax.random.split(key, 3)
         near, far = (jitter(scale) for scale in self.scales)
         x = x + mix(near, far, 0.5)(noise_key, jnp.zeros_like(x), context) * self.numbers
-        if self.groups == 0:
-            return x
         shape = len(x), self.groups
         own = jnp.arange(len(x))[:, None]
         exchanged = jax.random.bernoulli(choice_key, self.share, shape)
@@ -139,11 +138,12 @@ class TableQueries(eqx.Module):
 
 def table_queries(width: int, numbers: int, groups: Any, scales: tuple[float, float], share: float) -> TableQueries:
     """Queries of rows of which the first `numbers` columns get noise, with groups of columns given by their places."""
-    group_of = np.full(width, len(groups), np.int32)
+    count = filled_up(len(groups), LEAST_GROUPS)
+    group_of = np.full(width, count, np.int32)
     for number, group in enumerate(groups):
         group_of[list(group)] = number
     noisy = (np.arange(width) < numbers).astype(np.float32)
-    return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), len(groups), scales, share)
+    return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), count, scales, share)
 
 
 class _OneOf(eqx.Module):
@@ -156,8 +156,32 @@ class _OneOf(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[chosen], self.weights)
 
 
-def beginning(network: Network, weights: PyTree, x: Any) -> Network:
-    """The same network for inputs like `x`, which begins at one of several weights, along their first axis."""
+class Start(NamedTuple):
+    """What another fit of the same networks may go on from."""
+
+    draws: Draw
+    """Draws of the teacher, along the first axis, at which chains begin."""
+    params: PyTree
+    """The student's weights."""
+
+
+def beginning(chain: MinibatchChain, weights: PyTree) -> MinibatchChain:
+    """The same chain, which begins at one of several weights, along their first axis."""
+    network = _beginning(chain.posterior.network, weights, chain.inputs)
+    return eqx.tree_at(lambda chain: chain.posterior.network, chain, network)
+
+
+def first_state(parts: Distillation, key: Key, start: Start | None) -> DistillationState:
+    """Where a distillation begins. What follows is compiled once, wherever that is."""
+    if start is None:
+        return parts.init(key)
+    assert isinstance(parts.chain, MinibatchChain)
+    one = jax.tree.map(lambda leaf: leaf[None], start.params)
+    student = dataclasses.replace(parts.student, network=_beginning(parts.student.network, one, parts.monitor))
+    return dataclasses.replace(parts, chain=beginning(parts.chain, start.draws.network), student=student).init(key)
+
+
+def _beginning(network: Network, weights: PyTree, x: Any) -> Network:
     return network._replace(init=_OneOf(jax.tree.map(jnp.asarray, reshaped(network, weights, x))))
 
 

@@ -53,11 +53,11 @@ def _gradients(
     def gradient(batch: Data) -> PyTree:
         return jax.grad(energy(posterior, batch))(draw)
 
-    def of_the_first(draw: Draw) -> Array:
-        counts = jnp.arange(len(data.x)) < examples
+    def of_the_first(draw: Draw, number: Array) -> Array:
+        counts = jnp.arange(len(data.x)) < number
         return -posterior.log_prior(draw) - jnp.sum(jnp.where(counts, posterior.log_likelihood(draw, data), 0.0))
 
-    full = gradient(data) if examples is None else jax.grad(of_the_first)(draw)
+    full = gradient(data) if examples is None else jax.grad(of_the_first)(draw, examples)
     temperature = _dot(draw, full) / _size(draw)
     if batch_size is None:
         return GradientNoise(temperature, jnp.zeros(()))
