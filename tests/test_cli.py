@@ -158,7 +158,9 @@ def test_a_run_that_diverges_says_so_and_exits_with_1(tmp_path, capsys, monkeypa
 
 
 def test_a_missing_library_is_named_before_anything_is_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("darkbayes.cli.importlib.util.find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(
+        "darkbayes.cli.common.importlib.util.find_spec", lambda name: None if name == "jinja2" else name
+    )
     with pytest.raises(SystemExit) as stop:
         reproduce("toy2d", tmp_path / "run")
     assert stop.value.code == 2

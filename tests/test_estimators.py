@@ -154,7 +154,7 @@ def test_labels_may_be_of_any_kind(labels: list[Any], tmp_path: Path) -> None:
 
 
 def test_grid_searches_pipelines_and_folds_compile_once(compilations: Counter[str]) -> None:
-    """And so do rows of another number and with other columns: 3 inputs become 8, as many as 4 and their flags, up to 512 rows are 512."""
+    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 512."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL))

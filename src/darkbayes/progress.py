@@ -6,9 +6,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(
-    label: str, total: int, *, quiet: bool = False, start: int = 0, unit: str = "steps"
+    label: str, total: int | None, *, quiet: bool = False, start: int = 0, unit: str = "steps"
 ) -> Iterator[Callable[..., None]]:
-    """A bar with units a second and the time left; the function it gives is called as ``show(done, loss=0.1)``."""
+    """A bar with units a second and the time left; the function it gives is called as ``show(done, loss=0.1)``.
+
+    Where the `total` is not known, it moves and counts.
+    """
     if quiet:
         yield lambda done, **numbers: None
         return

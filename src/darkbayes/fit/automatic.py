@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.baselines import raise_if_diverged
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
@@ -46,12 +47,12 @@ from darkbayes.student import (
     image_queries,
 )
 from darkbayes.tables import TableSchema
-from darkbayes.teacher import Choices, tune, with_choices
+from darkbayes.teacher import Choices, MinibatchChain, tune
 from darkbayes.types import Data, Key, Network, PyTree
 
 BATCH = 100
 """Examples in a minibatch, drawn with replacement."""
-JITTER = (0.1, 0.5)
+JITTER = (0.02, 0.3)
 """Standard deviations of the noise on queries, each for half of them."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
@@ -68,6 +69,8 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 CHANNELS, IMAGE_HIDDEN = (8, 16), 64
 """The CNN: channels of its two convolutions, and the width of its hidden layer."""
+STARTS, START_STEPS, START_RATE = 16, 2_000, 5e-3
+"""Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that the chains may use; the student has the rest."""
 
@@ -150,12 +153,11 @@ def fit(
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began = time.time()
     posterior = make_posterior(data, classes, options)
-    x = np.asarray(data.x[:1])
+    x = np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
-    tune_key, distil_key = jax.random.split(key)
-    chain = begun = sharing.make_chain(posterior, data, BATCH)
-    if start is not None:
-        begun = sharing.beginning(chain, start.draws.network)
+    tune_key, distil_key, start_key = jax.random.split(key, 3)
+    chain = sharing.make_chain(posterior, data, BATCH)
+    chain = dataclasses.replace(chain, start=_starts(chain, start, start_key, options))
     tuning: dict[str, Any] = {
         "num_chains": options.chains,
         "thin_by": UPDATE_EVERY,
@@ -165,10 +167,10 @@ def fit(
     if options.max_steps is not None:
         tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
     if run is None:
-        _, choices = tune(begun, tune_key, label=None if quiet else "tuning", **tuning)
+        chain, choices = tune(chain, tune_key, label=None if quiet else "tuning", **tuning)
     else:
-        _, (choices,) = run.tune("student", [begun], tune_key, **tuning)
-    chain = sharing.with_arrays(with_choices(chain, choices))
+        (chain,), (choices,) = run.tune("student", [chain], tune_key, **tuning)
+    chain = sharing.with_arrays(chain)
     student = make_student(data.x.ndim, classes, options, (choices.steps - choices.burn_in) // UPDATE_EVERY)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, reservoir=kept, reservoir_picks=picks)
@@ -179,7 +181,10 @@ def fit(
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices.steps, deadline), []
     else:
-        state, curve = sharing.first_state(parts, distil_key, start), []
+        state, curve = parts.init(distil_key), []
+        if start is not None:
+            students = sharing.reshaped(student.network, start.params, data.x)
+            state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
         with progress_bar("distilling", choices.steps, quiet=quiet) as show:
             for snapshot in parts.run(state, choices.steps, deadline):
                 state = snapshot.state
@@ -204,6 +209,22 @@ def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
         return data, queries
     columns = sharing.filled_up(width, sharing.LEAST_COLUMNS)
     return data._replace(x=sharing.fill_columns(data.x, columns)), queries.over(columns)  # pyright: ignore[reportArgumentType]
+
+
+def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Options) -> Draw:
+    """Where chains begin, along the first axis: the ends of several short optimisations, or draws of an earlier fit.
+
+    Chains forget where they began, but from random weights that takes them far longer.
+    """
+    if start is None:
+        steps = START_STEPS if options.max_steps is None else min(START_STEPS, options.max_steps)
+        found = sharing.modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, STARTS)
+        raise_if_diverged(found)
+        return found
+    rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, STARTS).round().astype(int)
+    some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)
+    weights = sharing.reshaped(chain.posterior.network, some.network, chain.inputs)
+    return jax.tree.map(jnp.asarray, some._replace(network=weights))
 
 
 def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:

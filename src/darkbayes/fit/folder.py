@@ -6,12 +6,14 @@ Besides the files of every run (`runs.py`):
     fit.json                  what was fitted to what, in words and numbers
     student.safetensors       the student's weights
     student.onnx              the student, with its schema inside
-    held-out.safetensors      what student, teacher and plug-in network say of the rows held out
+    held-out.safetensors      what student, teacher and plug-in network say of the rows held out, and the columns of
+                              dependence.json in these rows
     examples.json             the most uncertain of these rows, and examples.safetensors if they are images
     dependence.json           predictions and uncertainty along each column
 """
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,19 @@ from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.scores import log_densities, predictions, rows, score
 from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
+from darkbayes.report.fitted.folder import read_held
+from darkbayes.report.fitted.numbers import gain_kept, scores
 from darkbayes.runs import Run
-from darkbayes.tables import ClassPredictions, ClassTarget, Frame, Predictions, RealTarget, TableSchema, schema_to_dict
+from darkbayes.tables import (
+    Category,
+    ClassPredictions,
+    ClassTarget,
+    Frame,
+    Predictions,
+    RealTarget,
+    TableSchema,
+    schema_to_dict,
+)
 from darkbayes.types import Key
 
 EXAMPLES = 12
@@ -39,7 +52,7 @@ def fit_folder(
     prepared: Prepared, config: dict[str, Any], options: Options, seed: int, out: Path, *, resume: bool, quiet: bool
 ) -> dict[str, Any]:
     """Fit, score and export; returns the results, which are in the folder as well."""
-    run = Run(out, config, resume=resume, quiet=quiet)
+    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     schema, target = prepared.schema, prepared.schema.target
     classes = len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
@@ -48,17 +61,20 @@ def fit_folder(
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     write_bytes(out / "student.onnx", to_onnx(fitted.student, fitted.params, schema))
-    facts, found = _facts(prepared, fitted, options), []
-    if prepared.held_out is not None:
-        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, plug_key, out)
+    facts, found, along = _facts(prepared, fitted, options), [], []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
 
         def predict(frame: Frame) -> Predictions:
             return predictions(target, fitted.predict(schema.encode(frame)))
 
-        write_json(out / "dependence.json", dependence(schema, prepared.train_frame, predict, seed))
+        along = dependence(schema, prepared.train_frame, predict, seed)
+        write_json(out / "dependence.json", along)
+    if prepared.held_out is not None:
+        names = [of["column"] for of in along]
+        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, names, plug_key, out)
     write_json(out / "fit.json", facts)
+    run.seconds = time.time() - began
     return run.finish("fit", "auto", found, seed)
 
 
@@ -76,9 +92,15 @@ def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, An
 
 
 def _held_out(
-    prepared: Prepared, fitted: Fitted, options: Options, classes: int | None, key: Key, out: Path
+    prepared: Prepared,
+    fitted: Fitted,
+    options: Options,
+    classes: int | None,
+    names: list[str],
+    key: Key,
+    out: Path,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Let all predict the rows held out, and keep what they say.
+    """Let all predict the rows held out, and keep what they say, with the columns `names`.
 
     Returns the rows of results, and the steps that the plug-in network took.
     """
@@ -100,12 +122,40 @@ def _held_out(
         arrays[f"{method}.log_likelihood"] = log_densities(target, predictive, y)
         if isinstance(predictive, RegressionPredictive):
             arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
-    write_arrays(out / "held-out.safetensors", arrays)
+    write_arrays(out / "held-out.safetensors", arrays | _columns(prepared, names))
     examples = _examples(prepared, predictions(target, told["student"]))
     write_json(out / "examples.json", examples)
     if isinstance(prepared.held_out_frame, np.ndarray):
         write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
-    return rows({method: score(target, predictive, y) for method, predictive in told.items()}), steps
+    found = rows({method: score(target, predictive, y) for method, predictive in told.items()})
+    counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
+    return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)], steps
+
+
+def _errors(found: list[dict[str, Any]], out: Path, target: RealTarget | ClassTarget) -> list[dict[str, Any]]:
+    """The standard error of each row of results over the rows held out, and whether there is a gain to keep."""
+    held = read_held(out, target)
+    kept, errors = gain_kept(held), {method: scores(of, held.y) for method, of in held.told.items()}
+    return [
+        {"se": kept.share.error, "clear": kept.told}
+        if row["metric"] == "gain_kept"
+        else {"se": errors[row["method"]][row["metric"]].error}
+        for row in found
+    ]
+
+
+def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:
+    """Columns of the rows held out; a category by its place among the categories of its column, -1 for none of them."""
+    schema, frame, found = prepared.schema, prepared.held_out_frame, {}
+    if isinstance(schema, TableSchema) and isinstance(frame, dict):
+        for column in schema.columns:
+            if column.name in names and isinstance(column, Category):
+                place = {name: k for k, name in enumerate(column.categories)}
+                codes = [place.get(value, -1) for value in frame[column.name].tolist()]
+                found[f"column.{column.name}"] = np.asarray(codes, np.int32)
+            elif column.name in names:
+                found[f"column.{column.name}"] = frame[column.name]
+    return found
 
 
 def _examples(prepared: Prepared, told: Predictions) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ import numpy as np
 import optax
 
 from darkbayes.model import Draw, Posterior
-from darkbayes.student import Context, Distillation, DistillationState, Queries, jitter, mix
-from darkbayes.teacher import AutoStep, MinibatchChain, default_sampler, minibatch_gradients
+from darkbayes.student import Context, Queries, jitter, mix
+from darkbayes.teacher import AutoStep, MinibatchChain, burn, default_sampler, minibatch_gradients, start_chains
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
 LEAST_ROWS = 512
@@ -58,7 +58,7 @@ def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchCh
     posterior = posterior.of_shard(number, 1.0)  # All of it, but the number is an array.
     sampler = default_sampler(posterior, batch_size)
     examples = jnp.asarray(number, jnp.int32)
-    return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples)
+    return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
 
 
 def with_arrays(chain: MinibatchChain) -> MinibatchChain:
@@ -95,8 +95,16 @@ class FallingAdam(eqx.Module):
     def init(self, params: PyTree) -> Any:
         return self._adam().init(params)
 
-    def update(self, grads: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
+    def update(self, grads: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, Any]:
         return self._adam().update(grads, state, params)
+
+
+@eqx.filter_jit
+def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) -> Draw:
+    """The ends of so many optimisations from random weights, along the first axis."""
+    descent: Any = dataclasses.replace(chain, transformation=optimiser)
+    steps = optimiser.updates.astype(jnp.int32)
+    return burn(descent, start_chains(descent, key, number), steps).draws
 
 
 class TableQueries(eqx.Module):
@@ -146,16 +154,6 @@ def table_queries(width: int, numbers: int, groups: Any, scales: tuple[float, fl
     return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), count, scales, share)
 
 
-class _OneOf(eqx.Module):
-    """An `init` that begins at one of several weights, along their first axis."""
-
-    weights: PyTree
-
-    def __call__(self, key: Key, x: Any) -> PyTree:
-        chosen = jax.random.randint(key, (), 0, len(jax.tree.leaves(self.weights)[0]))
-        return jax.tree.map(lambda leaf: leaf[chosen], self.weights)
-
-
 class Start(NamedTuple):
     """What another fit of the same networks may go on from."""
 
@@ -163,26 +161,6 @@ class Start(NamedTuple):
     """Draws of the teacher, along the first axis, at which chains begin."""
     params: PyTree
     """The student's weights."""
-
-
-def beginning(chain: MinibatchChain, weights: PyTree) -> MinibatchChain:
-    """The same chain, which begins at one of several weights, along their first axis."""
-    network = _beginning(chain.posterior.network, weights, chain.inputs)
-    return eqx.tree_at(lambda chain: chain.posterior.network, chain, network)
-
-
-def first_state(parts: Distillation, key: Key, start: Start | None) -> DistillationState:
-    """Where a distillation begins. What follows is compiled once, wherever that is."""
-    if start is None:
-        return parts.init(key)
-    assert isinstance(parts.chain, MinibatchChain)
-    one = jax.tree.map(lambda leaf: leaf[None], start.params)
-    student = dataclasses.replace(parts.student, network=_beginning(parts.student.network, one, parts.monitor))
-    return dataclasses.replace(parts, chain=beginning(parts.chain, start.draws.network), student=student).init(key)
-
-
-def _beginning(network: Network, weights: PyTree, x: Any) -> Network:
-    return network._replace(init=_OneOf(jax.tree.map(jnp.asarray, reshaped(network, weights, x))))
 
 
 def reshaped(network: Network, weights: PyTree, x: Any) -> PyTree:

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from darkbayes.files import read_arrays, read_json
+from darkbayes.report.estimates import wilson
 from darkbayes.report.tables import method_name
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
@@ -118,7 +119,7 @@ def reliability(folder: Path, bins: int = 15) -> Figure:
             count = np.bincount(bin_of, minlength=bins)
             seen = count > 0
             accuracy = np.bincount(bin_of, right, minlength=bins)[seen] / count[seen]
-            low, high = _wilson(accuracy, count[seen])
+            low, high = wilson(accuracy, count[seen])
             upper.bar(middles[seen], accuracy, 1 / bins, color=BLUE, alpha=0.35, edgecolor=BLUE, label="accuracy")
             whiskers = [accuracy - low, high - accuracy]
             upper.errorbar(middles[seen], accuracy, whiskers, fmt="none", ecolor=BLUE, capsize=2)
@@ -132,14 +133,6 @@ def reliability(folder: Path, bins: int = 15) -> Figure:
         axes[1, 0].set_ylabel("share of\nimages")
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return figure
-
-
-def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """A 95% interval for a probability of which `share` was seen in `count` cases; honest for few cases as well."""
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
-    # Rounding must not put an end on the wrong side of the share itself.
-    return np.minimum(middle - half, share), np.maximum(middle + half, share)
 
 
 def predicted_against_true(folder: Path) -> Figure:

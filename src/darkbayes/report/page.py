@@ -13,6 +13,7 @@ from darkbayes.report.chains import CAPTION, chains_line, chains_table, student_
 from darkbayes.report.choices import CAPTION as CHOICES_CAPTION
 from darkbayes.report.choices import choices_table, first_explanation
 from darkbayes.report.tables import RIVALS, measured, method_name, number, pivot, repeated
+from darkbayes.report.template import rendered
 
 Results = dict[str, Any]
 
@@ -36,16 +37,16 @@ class Words(NamedTuple):
 
 def write_report(folder: Path) -> Path:
     """Write ``report.html`` into a finished run's folder and return its path."""
-    import jinja2
-
     results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
+    if results["experiment"] == "fit":
+        from darkbayes.report.fitted.page import write_fitted
+
+        return write_fitted(folder)
     words = WORDS[results["experiment"]]
-    template = jinja2.Environment(autoescape=True).from_string(
-        (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    )
     footnote = f"{repeated(results).capitalize()}; a trial is {words.trial}."
     marked = [cell for table in pivot(results) for row in table.rows for cell in row if hasattr(cell, "best")]
-    page = template.render(
+    page = rendered(
+        "page.html",
         title=words.title + (", quick preset (a subset)" if results["preset"] == "quick" else ""),
         lead=_filled(words.lead, config),
         caution=_caution(words, results, config),
@@ -66,11 +67,13 @@ def write_report(folder: Path) -> Path:
 def write_figure(folder: Path, path: Path) -> None:
     """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
     from darkbayes.report.figures import FIGURES
+    from darkbayes.report.fitted.page import main_figure
 
     check_figure(path)
     experiment = read_json(folder / "results.json")["experiment"]
+    figure = main_figure(folder) if experiment == "fit" else FIGURES[experiment](folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    FIGURES[experiment](folder).savefig(path, dpi=150)
+    figure.savefig(path, dpi=150)
 
 
 def write_bench_figure(results: Results, path: Path) -> None:

@@ -86,6 +86,9 @@ METHODS = {
 }
 """What a method is called; see `method_name`."""
 
+FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
+"""Likewise in the results of a fit."""
+
 _COSTS = "What it takes to store and to predict"
 GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio"), _COSTS) | {
     "ms_per_step": "What a step of training takes",
@@ -167,9 +170,27 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = ()) -> list[Table]:
     [['SGLD', '0.007', '0.00040 ± 0.00010']]
     """
     rows = [row for row in results["rows"] if not metrics or row["metric"] in metrics]
+    if results.get("experiment") == "fit":
+        return [_fitted(rows)] if rows else []
     if any("dataset" in row for row in rows):
         return [_by_dataset(metric, found) for metric, found in _grouped(rows, lambda row: row["metric"])]
     return [_by_method(title, found) for title, found in _grouped(rows, lambda row: GROUPS.get(row["metric"], ""))]
+
+
+def _fitted(rows: list[dict[str, Any]]) -> Table:
+    """The scores of a fit, with its own names for the methods."""
+    table = _by_method("", [row for row in rows if row["metric"] != "gain_kept"])
+    draws = next((f" ({row['draws']:,} draws)" for row in rows if "draws" in row), "")
+    labels = {method: FITTED[method] + draws * (method == "sgld") for method in table.labels}
+    return table._replace(labels=labels, notes=[_kept(row) for row in rows if row["metric"] == "gain_kept"])
+
+
+def _kept(row: dict[str, Any]) -> str:
+    """What the student keeps of its teacher's gain, if there is a gain that is no accident."""
+    if not row.get("clear"):
+        return "the teacher is not clearly better than the plug-in network, so there is no gain to keep a share of"
+    error = f" ± {row['se']:.0%}" if row["se"] is not None else ""
+    return f"the student keeps {row['mean']:.0%}{error} of what the teacher gains over the plug-in network"
 
 
 def _grouped(rows: list[dict[str, Any]], key: Any) -> Iterable[tuple[str, list[dict[str, Any]]]]:
@@ -297,6 +318,8 @@ def made_by(results: dict[str, Any]) -> str:
 def repeated(results: dict[str, Any]) -> str:
     """Over how many trials the numbers were taken, and how."""
     rows = [row for row in results["rows"] if not row.get("published")]
+    if any("held_out" in row for row in rows):
+        return f"± standard error over {rows[0]['held_out']:,} examples held out"
     number = max(row["trials"] for row in rows)
     if any(row.get("statistic") == "median" for row in rows):
         return f"median of {number}"
@@ -310,9 +333,10 @@ def terminal(results: dict[str, Any]) -> None:
     from rich.table import Table as RichTable
 
     console = Console()
+    if not results["rows"]:
+        console.print("nothing was held out: there are no scores", highlight=False)
     for table in pivot(results):
-        title = ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
-        console.print(title, style="bold", highlight=False)
+        console.print(_heading(results, table), style="bold", highlight=False)
         for part in _parts(table, console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
             for heading, *cells in zip(part.header, *part.rows, strict=True):
@@ -325,6 +349,12 @@ def terminal(results: dict[str, Any]) -> None:
             console.print(shown)
         for note in table.notes:
             console.print(note, highlight=False)
+
+
+def _heading(results: dict[str, Any], table: Table) -> str:
+    if results["experiment"] == "fit":
+        return f"scores {repeated(results)}"
+    return ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
 
 
 def _width(heading: str, cells: Sequence[str]) -> int:

@@ -30,6 +30,7 @@ from darkbayes.tables.schema import (
     schema_from_dict,
     schema_to_dict,
 )
+from darkbayes.tables.scoring import Scores
 from darkbayes.tables.streaming import Batch, Batches, read_batches
 from darkbayes.tables.writing import PredictionWriter, prediction_columns
 
@@ -53,6 +54,7 @@ __all__ = [
     "RealPredictions",
     "RealTarget",
     "Schema",
+    "Scores",
     "Table",
     "TableSchema",
     "Task",

@@ -48,19 +48,24 @@ def prediction_columns(
             raise InvalidInput(f"{target.name!r} is a number, but classes were predicted")
         lower, upper = predictions.interval(target, level)
         percent = f"{100 * level:g}"
-        named = {name: np.asarray(getattr(predictions, name), np.float64) for name in MOMENTS}
-        return named | {f"lower_{percent}": lower, f"upper_{percent}": upper}
+        named = {name: getattr(predictions, name) for name in MOMENTS}
+        named |= {f"lower_{percent}": lower, f"upper_{percent}": upper}
+        return {name: _in_single(values) for name, values in named.items()}
     if not isinstance(predictions, ClassPredictions):
         raise InvalidInput(f"{target.name!r} is a class, but numbers were predicted")
-    # More digits than these are noise, and would make a CSV file twice as long.
-    probs = np.asarray(predictions.probs, np.float32)
+    probs = _in_single(predictions.probs)
     best = probs.argmax(axis=1)
     return {
         "prediction": as_in_files(target)[best],
         "probability": probs.max(axis=1),
         **{f"probability_{name}": probs[:, k] for k, name in enumerate(target.classes)},
-        **{name: np.asarray(getattr(predictions, name), np.float32) for name in ENTROPIES},
+        **{name: _in_single(getattr(predictions, name)) for name in ENTROPIES},
     }
+
+
+def _in_single(values: np.ndarray) -> np.ndarray:
+    """A student computes in single precision: more digits are noise, and would make a CSV file twice as long."""
+    return np.asarray(values, np.float32)
 
 
 def as_in_files(target: ClassTarget) -> np.ndarray:

@@ -32,6 +32,8 @@ class MinibatchChain(eqx.Module):
     burn_in: int | Array
     thin: int | Array
     gradients: Gradients
+    start: Draw | None = None
+    """Draws to begin at, along their first axis; None to begin where the posterior says."""
     examples: Array | None = None
     """How many of the rows of `data` are the examples, if not all: the first ones, which those after them repeat."""
 
@@ -40,7 +42,7 @@ class MinibatchChain(eqx.Module):
         return self.data.x
 
     def init(self, key: Key) -> MinibatchState:
-        params = self.posterior.init(key, self.data.x)
+        params = self.posterior.init(key, self.data.x) if self.start is None else _one_of(key, self.start)
         gradients = self.gradients.init(self.posterior, self.data, params)
         return MinibatchState(params, self.transformation.init(params), gradients)
 
@@ -59,6 +61,12 @@ class MinibatchChain(eqx.Module):
         return MinibatchState(params, transformation, gradients), Info(-value)
 
 
+def _one_of(key: Key, draws: Draw) -> Draw:
+    """One of several draws, at random."""
+    number = len(jax.tree.leaves(draws)[0])
+    return jax.tree.map(lambda leaf: leaf[jax.random.randint(key, (), 0, number)], draws)
+
+
 def minibatch_chain(
     posterior: Posterior,
     transformation: optax.GradientTransformation | AutoStep,
@@ -69,6 +77,7 @@ def minibatch_chain(
     burn_in: int = 0,
     thin: int = 1,
     gradients: Gradients | None = None,
+    start: Draw | None = None,
 ) -> MinibatchChain:
     """A chain from a sampler such as `sgld`, or from any optax optimiser (a plug-in teacher).
 
@@ -83,6 +92,7 @@ def minibatch_chain(
         thin: steps between two kept draws.
         gradients: what a step takes for the gradient, and what else it tells the sampler; `minibatch_gradients` unless
             given. `control_variates` and `svrg` have less noise; `sgfs` needs `per_example`, `sgrld` `fisher_metric`.
+        start: draws to begin at, along their first axis, of which each chain picks one; None for random weights.
     """
     data = as_data(x, y)
     batch_size = check_batch_size(batch_size, len(data.x))
@@ -92,4 +102,4 @@ def minibatch_chain(
     if not isinstance(transformation, AutoStep):
         transformation = optax.with_extra_args_support(transformation)
     gradients = minibatch_gradients() if gradients is None else gradients
-    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients)
+    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients, start)

@@ -1,0 +1,192 @@
+"""Commands for research: the paper's experiments, measurements, and data sets that go by a name."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from darkbayes.cli.common import check_seed, require, show
+from darkbayes.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper; writes results.json and report.html."""
+
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
+    """which experiment"""
+    preset: Literal["best", "literal", "auto", "quick"] = "best"
+    """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
+    (toy2d, toy1d, uci). quick: best, smaller, one or two trials"""
+    trials: int | None = None
+    """draws of the data, splits of it, or runs on it; the preset's number by default"""
+    on: Literal["test", "validation"] | None = None
+    """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
+    splits: Literal["standard", "paper"] | None = None
+    """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None
+    """one kind of comparator to fit, and nothing else (mnist)"""
+    seed: int = 0
+    """the same seed gives the same bits on the same machine"""
+    out: Path | None = None
+    """the run's folder; runs/EXPERIMENT-PRESET by default"""
+    resume: bool = False
+    """go on with the run that the folder holds"""
+    report: bool = True
+    """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
+    quiet: bool = False
+    """no progress bars"""
+    json: bool = False
+    """print the results as JSON instead of a table"""
+
+    def run(self) -> None:
+        """Run it."""
+        require(*["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report)
+        from darkbayes import paper, report
+
+        check_seed(self.seed)
+        name = f"{self.experiment}-{self.preset}" + (f"-{self.only}" if self.only else "")
+        out = self.out or Path("runs") / name
+        results = paper.reproduce(
+            self.experiment,
+            self.preset,
+            trials=self.trials,
+            seed=self.seed,
+            out=out,
+            resume=self.resume,
+            quiet=self.quiet,
+            on=self.on,
+            splits=self.splits,
+            only=self.only,
+        )
+        page = report.write_report(out) if self.report else None
+        show(results, self.json)
+        if (line := report.choices_line(results)) and not self.json:
+            print(f"teacher: {line}")
+        if (line := report.chains_line(results)) and not self.json:
+            print(f"chains: {line}")
+        if page and not self.json:
+            print(f"report: {page}")
+
+
+FIGURED = ("samplers", "targets")
+"""Benchmarks with a figure; their truth is NUTS."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure the engine (speed, memory, resumption, import time) or the service, or compare samplers and targets."""
+
+    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "service", "startup", "targets"]]
+    """which measurement; samplers and targets take a quarter of an hour"""
+    seed: int = 0
+    """where random numbers start"""
+    out: Path | None = None
+    """a JSON file for the results"""
+    figure: Path | None = None
+    """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
+    quiet: bool = False
+    """no progress lines"""
+    json: bool = False
+    """print the results as JSON instead of a table"""
+
+    def run(self) -> None:
+        """Run it."""
+        from darkbayes import bench, files, report
+
+        require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
+        if self.figure is not None:
+            if self.what not in FIGURED:
+                raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
+            report.check_figure(self.figure)
+        if self.out is not None and self.out.is_dir():
+            raise InvalidInput(f"--out {self.out} is a folder: name a file")
+        check_seed(self.seed)
+        results = bench.run(self.what, seed=self.seed, quiet=self.quiet)
+        if self.out is not None:
+            files.write_json(self.out, results)
+        if self.figure is not None:
+            report.write_bench_figure(results, self.figure)
+        show(results, self.json)
+
+
+@dataclass(frozen=True)
+class DataList:
+    """List the data sets by name: what they are, and whether they ship, are cached or need a download."""
+
+    json: bool = False
+    """print the list as JSON instead of a table"""
+
+    def run(self) -> None:
+        """Run it."""
+        from darkbayes.data import CATALOGUE, whereabouts
+
+        fields = ("name", "task", "rows", "features", "description", "home")
+        rows = [
+            {field: getattr(dataset, field) for field in fields} | {"where": whereabouts(dataset)}
+            for dataset in CATALOGUE.values()
+        ]
+        if self.json:
+            print(json.dumps(rows, indent=1))
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("name", "task", "rows x features", "where"):
+            table.add_column(heading, no_wrap=True, justify="right" if "x" in heading else "left")
+        table.add_column("description")
+        for row in rows:
+            size = f"{row['rows']:,} x {row['features']}"
+            table.add_row(row["name"], row["task"], size, row["where"], row["description"])
+        Console(highlight=False).print(table)
+
+
+@dataclass(frozen=True)
+class DataGet:
+    """Get a data set, check it and say where its files are and who served them."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """which data set; `darkbayes data list` shows all"""
+    folder: Path | None = None
+    """read the files in this folder and nowhere else"""
+    offline: bool = False
+    """read the cache and nothing else"""
+    out: Path | None = None
+    """copy the files into this folder: a table as NAME.csv, images as they are published"""
+    quiet: bool = False
+    """no progress bars and notes"""
+
+    def run(self) -> None:
+        """Run it."""
+        from darkbayes import data, files
+
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
+            raise InvalidInput(f"--out {self.out} is a file: name a folder")
+        dataset = data.find(self.name)
+        fetched = data.fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
+        paths = fetched.paths
+        if self.out is not None:
+            # A table is wanted for reading, images are wanted as every other program expects them.
+            paths = tuple(self.out / (path.name.removesuffix(".gz") if dataset.ships else path.name) for path in paths)
+            for source, path in zip(fetched.paths, paths, strict=True):
+                files.write_bytes(path, fetched.contents[path.name] if dataset.ships else source.read_bytes())
+        print(f"{dataset.name} from {fetched.source}, checked:")
+        for path in paths:
+            print(f"  {path}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets that go by a name, or get one."""
+
+    command: (
+        Annotated[DataList, tyro.conf.subcommand("list", prefix_name=False)]
+        | Annotated[DataGet, tyro.conf.subcommand("get", prefix_name=False)]
+    )
+
+    def run(self) -> None:
+        """Run it."""
+        self.command.run()
