@@ -41,14 +41,6 @@ def compilations() -> Iterator[Counter[str]]:
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.fixture(scope="module")
-def quickly_compiled() -> Iterator[None]:
-    """Without the optimisations of the compiler, for short fits: they take longer than what they save."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="session")
 def classes() -> db.Data:
     """Ten points of each of two classes in the plane."""

@@ -21,8 +21,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import darkbayes as db
 from darkbayes.files import write_arrays
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 SMALL: dict[str, Any] = {
     "hidden": (4,),
     "student_hidden": (8,),
@@ -51,12 +49,12 @@ def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
 
 
 @pytest.fixture(scope="module")
-def regressor(quickly_compiled: None) -> db.DistilledRegressor:
+def regressor() -> db.DistilledRegressor:
     return db.DistilledRegressor(**LONGER).fit(*houses(200))
 
 
 @pytest.fixture(scope="module")
-def classifier(quickly_compiled: None) -> db.DistilledClassifier:
+def classifier() -> db.DistilledClassifier:
     frame, price = houses(200)
     return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
 

@@ -217,7 +217,7 @@ def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Optio
     Chains forget where they began, but from random weights that takes them far longer.
     """
     if start is None:
-        steps = START_STEPS if options.max_steps is None else min(START_STEPS, options.max_steps)
+        steps = START_STEPS if options.max_steps is None else min(START_STEPS, -(-options.max_steps // 4))
         found = sharing.modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, STARTS)
         raise_if_diverged(found)
         return found
