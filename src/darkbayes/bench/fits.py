@@ -67,7 +67,8 @@ def _digits() -> tuple[Table, str]:
 
 def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[str, float]]:
     held, target = prepared.held_out, prepared.schema.target
-    assert held is not None and isinstance(prepared.schema, TableSchema)
+    assert held is not None
+    assert isinstance(prepared.schema, TableSchema)
     y, classes = np.asarray(held.y), len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     fitted = fit(prepared.train, classes, fit_key, options, queries=table_queries(prepared.schema))
