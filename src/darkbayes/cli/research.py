@@ -92,7 +92,7 @@ class Bench:
     """
 
     what: tyro.conf.Positional[
-        Literal["engine", "export", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
+        Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
     ]
     """which measurement; samplers and targets take a quarter of an hour"""
     seed: Annotated[int, value("NUMBER")] = 0
