@@ -37,8 +37,8 @@ files, 130 interrupted
 """
 
 PROGRAM = "darkbayes"
-BROKEN_PIPE = 141
-"""The exit code of a program that writes to one that has ended, as shells have it: 128 and the signal's number."""
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""Exit codes as shells have them, 128 and the signal's number: for Ctrl-C, and for output that nobody reads."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ def _parsed(arguments: list[str]) -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point; exits with 2 for what the user can mend, 1 for a run that diverged, 130 when interrupted."""
+    program = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         from darkbayes.version import __version__
@@ -116,4 +117,9 @@ def main(arguments: list[str] | None = None) -> None:
             "darkbayes: interrupted; `fit` and `reproduce` go on from their last checkpoint with --resume",
             file=sys.stderr,
         )
-        raise SystemExit(130) from None
+        if program:
+            # What JAX still computes in other threads has been seen to crash Python as it tidies up.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise SystemExit(INTERRUPTED) from None
