@@ -1,10 +1,11 @@
 """The automatic fit: from numbers to a student, with every choice made by measuring or by rule, and told.
 
     the network        an MLP for rows, a CNN for images
-    the prior          a Gaussian on each weight
+    the prior          a Gaussian on each weight, wider for classes
     the noise          of a real target: one level, inferred with the weights
-    the sampler        the default one, tuned (`teacher/tuning.py`)
-    the queries        training inputs with noise; categories exchanged between rows; images distorted
+    the sampler        the default one, tuned (`teacher/tuning.py`), from the ends of short optimisations
+    the queries        training inputs with noise, and points between them; categories exchanged between rows; images
+                       distorted
     the student        an ordinary network with a head for the aleatoric part
 
 `Options` holds what may be chosen otherwise.
@@ -48,6 +49,7 @@ from darkbayes.student import (
     image_queries,
     jitter,
     mix,
+    mixup,
 )
 from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, default_sampler, minibatch_chain, tune
@@ -56,7 +58,11 @@ from darkbayes.types import Data, Key, Network, PyTree
 BATCH = 100
 """Examples in a minibatch, where there are more."""
 JITTER = (0.02, 0.3)
-"""Standard deviations of the noise on queries, each for half of them."""
+"""Standard deviations of the noise on queries, each for half of those that have noise."""
+BETWEEN = 0.25
+"""The share of the queries that lie between two rows."""
+PRIOR_NUMBER, PRIOR_CLASSES = 1.0, 0.25
+"""The precision of the prior on every weight, for a real target and for classes."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
 NOISE_PRIOR = (1.0, 0.1)
@@ -66,13 +72,15 @@ LEARNING_RATE = 5e-3
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each chain before the student takes its turn."""
+UPDATES = 15_000
+"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 CHANNELS, IMAGE_HIDDEN = (8, 16), 64
 """The CNN: channels of its two convolutions, and the width of its hidden layer."""
-STARTS, START_STEPS, START_RATE = 16, 2_000, 5e-3
+STARTS, START_STEPS, START_RATE = 16, 5_000, 5e-3
 """Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that the chains may use; the student has the rest."""
@@ -162,12 +170,14 @@ def fit(
         chain, choices = tune(chain, tune_key, label=None if quiet else "tuning", **tuning)
     else:
         (chain,), (choices,) = run.tune("student", [chain], tune_key, **tuning)
-    student = make_student(data.x.ndim, classes, options, (choices.steps - choices.burn_in) // UPDATE_EVERY)
+    turns = (choices.steps - choices.burn_in) // UPDATE_EVERY
+    updates = max(1, round(UPDATES / turns))
+    student = make_student(data.x.ndim, classes, options, turns * updates)
     if start is not None:
         one = jax.tree.map(lambda leaf: leaf[None], start.params)
         student = dataclasses.replace(student, network=_beginning(student.network, one))
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
-    settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, reservoir=kept, reservoir_picks=picks)
+    settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, updates, reservoir=kept, reservoir_picks=picks)
     parts = distillation(chain, student, queries, settings)
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
@@ -206,7 +216,8 @@ def make_posterior(data: Data, classes: int | None, options: Options) -> Posteri
     """What is believed of the weights."""
     likelihood = GaussianSampledNoise(1, *NOISE_PRIOR) if classes is None else Softmax(classes)
     network = _network(data.x.ndim, options.hidden, likelihood.width)
-    return Posterior(network, likelihood, GaussianPrior(1.0), num_data=len(data.x))
+    prior = GaussianPrior(PRIOR_NUMBER if classes is None else PRIOR_CLASSES)
+    return Posterior(network, likelihood, prior, num_data=len(data.x))
 
 
 def make_student(axes: int, classes: int | None, options: Options, updates: int) -> Student:
@@ -217,9 +228,9 @@ def make_student(axes: int, classes: int | None, options: Options, updates: int)
 
 
 def jittered(columns: Sequence[int] | None = None) -> Queries:
-    """Training inputs with little noise, or with more."""
+    """Training inputs with little noise, or with more, and points between two of them."""
     near, far = (jitter(scale, columns) for scale in JITTER)
-    return mix(near, far, 0.5)
+    return mix(mixup(), mix(near, far, 0.5), BETWEEN)
 
 
 def table_queries(schema: TableSchema) -> Queries:

@@ -252,7 +252,7 @@ class Distillation(eqx.Module):
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
 
-        It ends before if `deadline`, a moment of ``time.time()``, has passed and the student has begun to learn.
+        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over.
 
         What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
         `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
@@ -323,7 +323,7 @@ def run_rounds(
         winner = np.expand_dims(winners(divergences, state), -1)
         loss, divergence = (np.take_along_axis(of, winner, -1).mean() for of in (np.asarray(losses), divergences))
         yield Snapshot(state, steps_of(state.teacher.step), float(loss), float(divergence))
-        if deadline is not None and time.time() > deadline:
+        if deadline is not None and time.time() > deadline and 2 * steps_of(state.teacher.step) > steps + chain.burn_in:
             return
 
 

@@ -63,6 +63,8 @@ MEMORIES = 10
 """How many autocorrelation times of the predictions the last phase of burn-in must span."""
 LEAST_STEPS, MOST_STEPS = 10_000, 30_000
 """Steps after burn-in: fewer do not teach a student, whatever the chains do; more must be asked for."""
+FEWEST_STEPS = 3_000
+"""Steps after burn-in that a run gets even if it then lasts longer than it may: a student of fewer is worth nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +187,7 @@ def tune_all(
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
     if within is not None:
         left = within - (time.perf_counter() - began)
-        most = max(measured.burn_in + thin, int(left / measured.seconds_per_step))
+        most = max(measured.burn_in + FEWEST_STEPS, int(left / measured.seconds_per_step))
         if most < length:
             length, reason = most, f"as many as {within:g} seconds allow"
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
