@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from PIL import Image
 
 import darkbayes as db
 from darkbayes.fit import Options, fit
@@ -16,6 +17,8 @@ from darkbayes.fit import Options, fit
 OUT = Path(__file__).parent.parent / "docs" / "uncertainty.png"
 NOISE, DOUBT, MEAN = "#e69f00", "#0072b2", "#009e73"
 """The colours of the report."""
+COLOURS = 128
+"""That the picture may have, for a small file."""
 OPTIONS = Options(hidden=(20,), student_hidden=(50, 50), time_budget=None)
 """Small networks are enough for few points, and with all the time they want."""
 
@@ -42,9 +45,7 @@ def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
     grid = np.linspace(-5, 5, 300)[:, None]
     fitted = fit(db.as_data(x[:, None], y[:, None]), None, key, OPTIONS, queries=db.uniform_box(-6, 6))
     told = fitted.predict(grid)
-    mean, noise, doubt = (
-        np.asarray(of)[:, 0] for of in (told.mean, np.sqrt(told.aleatoric), np.sqrt(told.epistemic))
-    )
+    mean, noise, doubt = (np.asarray(of)[:, 0] for of in (told.mean, np.sqrt(told.aleatoric), np.sqrt(told.epistemic)))
     total = np.sqrt(noise**2 + doubt**2)
     upper.fill_between(grid[:, 0], mean - 2 * total, mean + 2 * total, color=DOUBT, alpha=0.25, lw=0)
     upper.fill_between(grid[:, 0], mean - 2 * noise, mean + 2 * noise, color=NOISE, alpha=0.5, lw=0)
@@ -53,8 +54,8 @@ def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
     upper.set(ylim=(-4, 4), title="a number: the prediction and two standard deviations", xticks=[])
     lower.plot(grid[:, 0], noise, color=NOISE, ls="--", label="noise (aleatoric)")
     lower.plot(grid[:, 0], doubt, color=DOUBT, label="doubt (epistemic)")
-    lower.set(ylim=(0, None), xlabel="x", ylabel="standard deviation")
-    lower.legend(frameon=False)
+    lower.set(ylim=(0, 1), xlabel="x", ylabel="standard deviation")
+    lower.legend(frameon=False, loc="upper center", ncols=2)
 
 
 def draw_maps(axes: list[plt.Axes], key: jax.Array) -> None:
@@ -83,7 +84,8 @@ def main(out: Path) -> None:
     upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     draw_curve(upper, lower, jax.random.key(0))
     draw_maps(list(right.subplots(2, 1)), jax.random.key(1))
-    figure.savefig(out, dpi=110, pil_kwargs={"optimize": True})
+    figure.savefig(out, dpi=110)
+    Image.open(out).convert("RGB").quantize(COLOURS).save(out, optimize=True)
 
 
 if __name__ == "__main__":
