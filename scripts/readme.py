@@ -1,4 +1,4 @@
-"""Fill README.md and docs/*.md from results/*.json and from the command line, between `<!-- ... -->` and `<!-- end -->`.
+"""Fill README.md and docs/*.md from results/*.json and from the command line, between `<!-- ... -->` and its end.
 
 python scripts/readme.py            write them
 python scripts/readme.py --check    exit with 1 if one of them is not what they say
