@@ -255,7 +255,8 @@ def test_choices_restore_the_chain(chain: Any, choices: db.Choices, trees_equal:
     stored = db.Choices(**json.loads(json.dumps(dataclasses.asdict(choices))))
     restored = with_choices(chain, stored)
     assert jax.tree.structure(restored) == jax.tree.structure(made)
-    assert trees_equal(jax.tree.leaves(restored.transformation), jax.tree.leaves(made.transformation))
+    assert trees_equal(restored.transformation.step_size, made.transformation.step_size)
+    assert restored.transformation.settings == made.transformation.settings
     assert (restored.burn_in, restored.thin) == (choices.burn_in, choices.thin)
     assert restored.transformation.ramp == choices.burn_in // 10
 

@@ -43,11 +43,11 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
 
 
-def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Write named arrays as a safetensors file."""
+def write_arrays(path: Path, arrays: dict[str, Any], told: dict[str, str] | None = None) -> None:
+    """Write named arrays as a safetensors file, which may say something of itself in words (`read_told`)."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(plain))
+    write_bytes(path, safetensors.numpy.save(plain, told))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -58,3 +58,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
     except safetensors.SafetensorError as problem:
         raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
+
+
+def read_told(path: Path) -> dict[str, str]:
+    """What a safetensors file says of itself; nothing if it is none, or says nothing."""
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return file.metadata() or {}
+    except safetensors.SafetensorError:
+        return {}

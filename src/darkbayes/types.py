@@ -66,13 +66,13 @@ class Chain(Protocol):
         ...
 
     @property
-    def burn_in(self) -> int:
-        """How many steps to take before the first draw counts."""
+    def burn_in(self) -> int | Array:
+        """How many steps to take before the first draw counts; an array where it may change without compiling anew."""
         ...
 
     @property
-    def thin(self) -> int:
-        """How many steps lie between two kept draws."""
+    def thin(self) -> int | Array:
+        """How many steps lie between two kept draws; an array likewise."""
         ...
 
     def init(self, key: Key) -> Any:

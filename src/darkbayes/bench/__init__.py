@@ -19,7 +19,7 @@ def _bench(name: str) -> Callable[..., list[dict[str, Any]]]:
 
 
 BENCHES: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    name: _bench(name) for name in ("engine", "memory", "resume", "samplers", "service", "startup", "targets")
+    name: _bench(name) for name in ("engine", "fits", "memory", "resume", "samplers", "service", "startup", "targets")
 }
 """Each benchmark by name; called with `seed` and `quiet`, and any of its sizes, it returns rows of results."""
 

@@ -79,7 +79,9 @@ FIGURED = ("samplers", "targets")
 class Bench:
     """Measure the engine (speed, memory, resumption, import time) or the service, or compare samplers and targets."""
 
-    what: tyro.conf.Positional[Literal["engine", "memory", "resume", "samplers", "service", "startup", "targets"]]
+    what: tyro.conf.Positional[
+        Literal["engine", "fits", "memory", "resume", "samplers", "service", "startup", "targets"]
+    ]
     """which measurement; samplers and targets take a quarter of an hour"""
     seed: int = 0
     """where random numbers start"""

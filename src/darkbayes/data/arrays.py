@@ -70,10 +70,11 @@ def check_batch_size(size: int | None, examples: int) -> int | None:
     return number
 
 
-def minibatch(key: Key, data: Data, size: int | None) -> Data:
+def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None) -> Data:
     """`size` examples drawn independently and uniformly, or all of them when `size` is None.
 
-    Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling.
+    Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling. Where
+    `among` is given, only so many of the first are drawn from.
 
     >>> data = as_data([[0.0], [1.0], [2.0]], [0, 1, 2])
     >>> minibatch(jax.random.key(0), data, 2).x.shape
@@ -81,5 +82,5 @@ def minibatch(key: Key, data: Data, size: int | None) -> Data:
     """
     if size is None:
         return data
-    rows = jax.random.randint(key, (size,), 0, len(data.x))
+    rows = jax.random.randint(key, (size,), 0, len(data.x) if among is None else among)
     return Data(data.x[rows], data.y[rows])

@@ -6,11 +6,13 @@ from darkbayes.fit.folder import fit_folder
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared, fingerprint, prepare_images, prepare_table
 from darkbayes.fit.scores import log_densities, predictions, score
+from darkbayes.fit.sharing import Start
 
 __all__ = [
     "Fitted",
     "Options",
     "Prepared",
+    "Start",
     "export_folder",
     "fingerprint",
     "fit",

@@ -12,18 +12,18 @@
 """
 
 import dataclasses
+import functools
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from darkbayes.baselines import SGD, raise_if_diverged
+from darkbayes.baselines import raise_if_diverged
 from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.fit import sharing
+from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import (
     Draw,
     GaussianPrior,
@@ -38,25 +38,21 @@ from darkbayes.progress import progress_bar
 from darkbayes.runs import Run
 from darkbayes.student import (
     Diagnosis,
+    Distillation,
     GaussianStudent,
     Queries,
     Settings,
     SoftmaxStudent,
     Student,
-    compose,
     distillation,
-    exchange,
     image_queries,
-    jitter,
-    mix,
-    mixup,
 )
 from darkbayes.tables import TableSchema
-from darkbayes.teacher import Choices, default_sampler, minibatch_chain, tune
+from darkbayes.teacher import Choices, MinibatchChain, tune
 from darkbayes.types import Data, Key, Network, PyTree
 
 BATCH = 100
-"""Examples in a minibatch, where there are more."""
+"""Examples in a minibatch, drawn with replacement."""
 JITTER = (0.02, 0.3)
 """Standard deviations of the noise on queries, each for half of those that have noise."""
 BETWEEN = 0.25
@@ -72,8 +68,8 @@ LEARNING_RATE = 5e-3
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each chain before the student takes its turn."""
-UPDATES = 15_000
-"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
+UPDATES, MOST_AT_ONCE = 15_000, 4
+"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each, at most four."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
@@ -97,6 +93,9 @@ class Options:
     chains: int = 8
     time_budget: float | None = 300.0
     """Seconds that sampling and distilling may take; None for as long as they want, at most 40,000 steps."""
+    max_steps: int | None = None
+    """Steps of each chain at most, a third of them to find its settings and burn in; None for no limit of one's own.
+    Unlike a time budget it has the same effect on every machine."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "student_hidden"):
@@ -106,6 +105,8 @@ class Options:
             for width in widths:
                 require_count(f"a width in {name}", width)
         require_count("chains", self.chains)
+        if self.max_steps is not None:
+            require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
 
@@ -139,7 +140,7 @@ def fit(
     queries: Queries | None = None,
     run: Run | None = None,
     quiet: bool = True,
-    start: Fitted | None = None,
+    start: Start | None = None,
 ) -> Fitted:
     """Sample the posterior of a network given `data`, and distil it.
 
@@ -152,38 +153,47 @@ def fit(
         queries: where the student asks; by default at training inputs with noise, or images distorted.
         run: a folder to keep choices, metrics and checkpoints in, and to go on from.
         quiet: whether to show no progress bars.
-        start: a fit of the same networks to go on from: its draws begin the chains, its student the student.
+        start: what an earlier fit of the same networks found, to go on from.
     """
     options = options or Options()
+    if run is not None and start is not None:
+        raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began = time.time()
     posterior = make_posterior(data, classes, options)
-    if queries is None:
-        queries = jittered() if data.x.ndim == 2 else image_queries()
+    x = np.asarray(data.x)[:1]
+    data, queries = _filled_up(data, queries)
     tune_key, distil_key, start_key = jax.random.split(key, 3)
-    batch_size = BATCH if posterior.num_data > BATCH else None
-    begin = modes(posterior, data, batch_size, start_key) if start is None else start.draws
-    sampler = default_sampler(posterior, batch_size)
-    chain = minibatch_chain(posterior, sampler, *data, batch_size=batch_size, start=begin)
-    within = None if options.time_budget is None else TEACHER_SHARE * options.time_budget
-    tuning: dict[str, Any] = {"num_chains": options.chains, "thin_by": UPDATE_EVERY, "within": within}
+    chain = sharing.make_chain(posterior, data, BATCH)
+    chain = dataclasses.replace(chain, start=_starts(chain, start, start_key, options))
+    tuning: dict[str, Any] = {
+        "num_chains": options.chains,
+        "thin_by": UPDATE_EVERY,
+        "within": None if options.time_budget is None else TEACHER_SHARE * options.time_budget,
+        "live": sharing.share_of_weights(posterior.network, x, data.x),
+    }
+    if options.max_steps is not None:
+        tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
     if run is None:
         chain, choices = tune(chain, tune_key, label=None if quiet else "tuning", **tuning)
     else:
         (chain,), (choices,) = run.tune("student", [chain], tune_key, **tuning)
+    chain = sharing.with_arrays(chain)
     turns = (choices.steps - choices.burn_in) // UPDATE_EVERY
-    updates = max(1, round(UPDATES / turns))
+    updates = min(max(1, round(UPDATES / turns)), MOST_AT_ONCE)
     student = make_student(data.x.ndim, classes, options, turns * updates)
-    if start is not None:
-        one = jax.tree.map(lambda leaf: leaf[None], start.params)
-        student = dataclasses.replace(student, network=_beginning(student.network, one))
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, updates, reservoir=kept, reservoir_picks=picks)
-    parts = distillation(chain, student, queries, settings)
+    # What is our own needs no check, which takes as long as a short fit.
+    make = Distillation if isinstance(queries, TableQueries) else distillation
+    parts = make(chain, student, queries, settings, sharing.monitored(chain, queries))
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices.steps, deadline), []
     else:
         state, curve = parts.init(distil_key), []
+        if start is not None:
+            students = sharing.reshaped(student.network, start.params, data.x)
+            state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
         with progress_bar("distilling", choices.steps, quiet=quiet) as show:
             for snapshot in parts.run(state, choices.steps, deadline):
                 state = snapshot.state
@@ -191,25 +201,39 @@ def fit(
                 show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
-    draws = jax.tree.map(lambda leaf: leaf[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
-    return Fitted(posterior, student, parts.best(state), draws, choices, parts.diagnose(state, curve))
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
+    draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
+    params = sharing.reshaped(student.network, parts.best(state), x)
+    return Fitted(posterior, student, params, draws, choices, parts.diagnose(state, curve))
 
 
-def modes(posterior: Posterior, data: Data, batch_size: int | None, key: Key) -> Draw:
-    """Where chains begin: the ends of several short optimisations, along the first axis.
+def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
+    """Rows with columns of zeros up to one of few widths, unless somebody's own queries are not prepared for them."""
+    data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
+    if data.x.ndim != 2:
+        return data, queries or _image_queries()
+    width = data.x.shape[1]
+    queries = queries or _row_queries(width, width)
+    if not isinstance(queries, TableQueries):
+        return data, queries
+    columns = sharing.filled_up(width, sharing.LEAST_COLUMNS)
+    return data._replace(x=sharing.fill_columns(data.x, columns)), queries.over(columns)  # pyright: ignore[reportArgumentType]
+
+
+def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Options) -> Draw:
+    """Where chains begin, along the first axis: the ends of several short optimisations, or draws of an earlier fit.
 
     Chains forget where they began, but from random weights that takes them far longer.
     """
-    schedule = optax.cosine_decay_schedule(START_RATE, START_STEPS)
-    method = SGD(posterior, optax.adam(schedule), START_STEPS, batch_size)
-    found = _optimised(method, jax.random.split(key, STARTS), data)
-    raise_if_diverged(found)
-    return found
-
-
-@eqx.filter_jit
-def _optimised(method: SGD, keys: Key, data: Data) -> Draw:
-    return jax.vmap(method.fit, in_axes=(0, None))(keys, data)
+    if start is None:
+        steps = START_STEPS if options.max_steps is None else min(START_STEPS, -(-options.max_steps // 4))
+        found = sharing.modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, STARTS)
+        raise_if_diverged(found)
+        return found
+    rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, STARTS).round().astype(int)
+    some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)
+    weights = sharing.reshaped(chain.posterior.network, some.network, chain.inputs)
+    return jax.tree.map(jnp.asarray, some._replace(network=weights))
 
 
 def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:
@@ -223,33 +247,22 @@ def make_posterior(data: Data, classes: int | None, options: Options) -> Posteri
 def make_student(axes: int, classes: int | None, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     family = GaussianStudent(decompose=True) if classes is None else SoftmaxStudent(classes, decompose=True)
-    schedule = optax.cosine_decay_schedule(LEARNING_RATE, max(updates, 1))
-    return Student(_network(axes, options.student_hidden, family.width), family, optax.adam(schedule))
-
-
-def jittered(columns: Sequence[int] | None = None) -> Queries:
-    """Training inputs with little noise, or with more, and points between two of them."""
-    near, far = (jitter(scale, columns) for scale in JITTER)
-    return mix(mixup(), mix(near, far, 0.5), BETWEEN)
+    optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32))
+    return Student(_network(axes, options.student_hidden, family.width), family, optimiser)
 
 
 def table_queries(schema: TableSchema) -> Queries:
-    """Rows whose numbers have noise, and whose categories are sometimes another row's."""
-    if not schema.groups:
-        return jittered()
-    return compose(jittered(range(len(schema.numbers))), exchange(schema.groups, EXCHANGED))
+    """Rows whose numbers have noise or that lie between two rows, and whose categories are sometimes another row's."""
+    (width,) = schema.shape
+    return _row_queries(width, len(schema.numbers), schema.groups)
+
+
+def _row_queries(width: int, numbers: int, groups: tuple[tuple[int, ...], ...] = ()) -> Queries:
+    return sharing.table_queries(width, numbers, groups, JITTER, BETWEEN, EXCHANGED)
+
+
+_image_queries = functools.lru_cache(maxsize=1)(image_queries)
 
 
 def _network(axes: int, hidden: tuple[int, ...], outputs: int) -> Network:
     return mlp(hidden, outputs) if axes == 2 else cnn(CHANNELS, IMAGE_HIDDEN, outputs)
-
-
-def _beginning(network: Network, weights: PyTree) -> Network:
-    """The same network, which begins at one of several weights, along their first axis."""
-    number = len(jax.tree.leaves(weights)[0])
-
-    def init(key: Key, x: Any) -> PyTree:
-        chosen = jax.random.randint(key, (), 0, number)
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], weights)
-
-    return network._replace(init=init)

@@ -6,6 +6,7 @@ Inputs have the batch in front, then one axis for rows, or channels, height and 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +19,9 @@ from darkbayes.types import Array, Key, Network
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
+
+KEPT = 256
+"""Networks that are remembered, to be the same when they are asked for again."""
 
 
 def exact_gelu(x: Array) -> Array:
@@ -248,6 +252,8 @@ class Flatten(Layer):
 def sequential(layers: Iterable[Layer]) -> Network:
     """A network that applies layers one after the other, and can be taken apart and exported.
 
+    Of equal layers it is made once: networks that are the same functions share what was compiled for them.
+
     >>> layers = [Conv2d(4, 3, padding=1), Activation(jnp.tanh), MaxPool2d(2), Flatten(), Linear(10)]
     >>> network = sequential(layers)
     >>> x = jnp.zeros((5, 1, 28, 28))
@@ -258,7 +264,12 @@ def sequential(layers: Iterable[Layer]) -> Network:
     for layer in chosen:
         if not isinstance(layer, Layer):
             raise InvalidInput(f"sequential takes layers such as Linear(10), not {layer!r}")
+    # Somebody else's layer may differ in what it does not compare.
+    ours = all(type(layer).__module__ == __name__ for layer in chosen)
+    return _made_once(chosen) if ours else _made(chosen)
 
+
+def _made(chosen: tuple[Layer, ...]) -> Network:
     def init(key: Key, x: Array) -> tuple[Any, ...]:
         return build(chosen, x.shape[1:], jax.random.split(key, weighted(chosen)))
 
@@ -268,6 +279,9 @@ def sequential(layers: Iterable[Layer]) -> Network:
         return x
 
     return Network(init, apply, chosen)
+
+
+_made_once = functools.lru_cache(maxsize=KEPT)(_made)
 
 
 def of_network(network: Network) -> tuple[Layer, ...]:

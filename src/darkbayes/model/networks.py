@@ -1,5 +1,6 @@
 """Networks that are asked for by their widths: an MLP and a small CNN."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.model.layers import Activation, Conv2d, Flatten, Layer, Linear, MaxPool2d, build, sequential
+from darkbayes.model.layers import KEPT, Activation, Conv2d, Flatten, Layer, Linear, MaxPool2d, build, sequential
 from darkbayes.types import Array, Key, Network
 
 
@@ -41,14 +42,18 @@ def cnn(
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
     (5, 10)
     """
-    for width in (*channels, hidden, outputs, kernel_size):
-        require_count("a layer's width", width)
+    widths = [require_count("a layer's width", width) for width in (*channels, hidden, outputs, kernel_size)]
     if kernel_size % 2 == 0:
         raise InvalidInput(f"kernel_size must be odd to keep the image's size, not {kernel_size}")
+    return _cnn(tuple(widths[:-3]), *widths[-3:], Activation(activation))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _cnn(channels: tuple[int, ...], hidden: int, outputs: int, kernel_size: int, activation: Activation) -> Network:
     layers: list[Layer] = []
     for width in channels:
-        layers += [Conv2d(width, kernel_size, padding="same"), Activation(activation), MaxPool2d(2)]
-    network = sequential([*layers, Flatten(), Linear(hidden), Activation(activation), Linear(outputs)])
+        layers += [Conv2d(width, kernel_size, padding="same"), activation, MaxPool2d(2)]
+    network = sequential([*layers, Flatten(), Linear(hidden), activation, Linear(outputs)])
 
     def init(key: Key, x: Array) -> tuple[Any, ...]:
         if x.ndim != 4:

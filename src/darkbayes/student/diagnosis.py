@@ -107,7 +107,7 @@ def diagnose(
 
 def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
     values, stride = trace_read(state.trace)
-    judged = agreement(values, stride * chain.thin)
+    judged = agreement(values, stride * int(chain.thin))
     draws = _some_draws(state.teacher.draws, state.reservoir)
     flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.

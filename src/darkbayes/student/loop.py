@@ -144,12 +144,23 @@ class Distillation(eqx.Module):
 
         def one(number: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
             state, mean = carry
-            state, losses = jax.lax.scan(
-                lambda state, _: self._turn(state), state, length=self.chain.thin // self.settings.update_every
-            )
-            return self._keep(state), mean + (jnp.mean(losses, axis=0) - mean) / (number + 1)
+            state, loss = self._turns(state)
+            return self._keep(state), mean + (loss - mean) / (number + 1)
 
         return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(self.settings.restarts)))
+
+    def _turns(self, state: DistillationState) -> tuple[DistillationState, Array]:
+        """The turns between two kept draws, and the mean loss of each student over them."""
+        turns = self.chain.thin // self.settings.update_every
+        if isinstance(turns, int):
+            state, losses = jax.lax.scan(lambda state, _: self._turn(state), state, length=turns)
+            return state, jnp.mean(losses, axis=0)
+
+        def one(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
+            state, losses = self._turn(carry[0])
+            return state, carry[1] + losses / turns
+
+        return jax.lax.fori_loop(0, turns, one, (state, jnp.zeros(self.settings.restarts)))
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
@@ -241,11 +252,12 @@ class Distillation(eqx.Module):
 
     def check_steps(self, steps: int) -> int:
         """Refuse a length that ends before the first draw is kept."""
-        least = self.chain.burn_in + self.chain.thin
+        burn_in, thin = int(self.chain.burn_in), int(self.chain.thin)
+        least = burn_in + thin
         if require_count("steps", steps) < least:
             raise InvalidInput(
                 f"steps={steps} ends before the first draw is kept: use at least {least} "
-                f"(burn_in={self.chain.burn_in} and thin={self.chain.thin})"
+                f"(burn_in={burn_in} and thin={thin})"
             )
         return int(steps)
 
@@ -279,7 +291,7 @@ def distillation(
     settings = Settings(
         **{name: require_count(name, value, least.get(name, 1)) for name, value in vars(settings).items()}
     )
-    if chain.thin % settings.update_every:
+    if int(chain.thin) % settings.update_every:
         raise InvalidInput(
             f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "
             "so that the student's turns fit between two kept draws"
@@ -310,10 +322,10 @@ def run_rounds(
 ) -> Iterator[Snapshot]:
     """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
     done = steps_of(state.teacher.step)
-    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, chain.burn_in - done):
+    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, int(chain.burn_in) - done):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
-    rounds = (steps - steps_of(state.teacher.step)) // chain.thin
+    rounds = (steps - steps_of(state.teacher.step)) // int(chain.thin)
     carry = (state, jnp.zeros(()))
     for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
         state, losses = carry

@@ -58,8 +58,8 @@ class Inference:
     """Every choice, in words."""
 
 
-def rows_with_target(table: Table, target: str) -> np.ndarray:
-    """The indices of the rows that have a target; too few of them are refused.
+def rows_with_target(table: Table, target: str, least: int = LEAST_ROWS) -> np.ndarray:
+    """The indices of the rows that have a target; fewer than `least` are refused.
 
     >>> from darkbayes.tables.columns import from_columns
     >>> rows_with_target(from_columns({"price": [None, *range(12)]}), "price")
@@ -69,10 +69,10 @@ def rows_with_target(table: Table, target: str) -> np.ndarray:
     rows = np.flatnonzero(~_missing(column))
     if not len(rows):
         raise InvalidInput(f"{target!r} is missing in every row of {table.source}: there is nothing to learn")
-    if len(rows) < LEAST_ROWS:
+    if len(rows) < least:
         raise InvalidInput(
             f"{table.source} has {len(rows)} row{'s' * (len(rows) != 1)} with a value of {target!r}: at least "
-            f"{LEAST_ROWS} are needed, and hundreds for results worth having"
+            f"{least} are needed, and hundreds for results worth having"
         )
     return rows
 
@@ -84,6 +84,8 @@ def infer_schema(
     task: Task = "auto",
     ignore: Sequence[str] = (),
     rows: np.ndarray | None = None,
+    least: int = LEAST_ROWS,
+    chosen: bool = False,
 ) -> Inference:
     """What a network reads and predicts, and how it was decided.
 
@@ -96,6 +98,8 @@ def infer_schema(
         ignore: Columns to leave out.
         rows: Indices of the rows that train; statistics are of these alone. All rows unless given. Classes are those
             of the whole table.
+        least: Rows with a target that there must be.
+        chosen: Whether somebody chose the columns to predict from: then one that counts the rows is read as well.
 
     >>> from darkbayes.tables.columns import from_columns
     >>> columns = {"size": range(20), "shop": ["a"] * 20, "price": [k + 0.5 for k in range(20)]}
@@ -103,17 +107,17 @@ def infer_schema(
     Traceback (most recent call last):
     darkbayes.errors.InvalidInput: the data has no column to predict 'price' from: 'size', 'shop' ...
     """
-    usable = rows_with_target(table, target)
+    usable = rows_with_target(table, target, least)
     require_columns(list(ignore), list(table.columns), table.source)
     if target in ignore:
         raise InvalidInput(f"{target!r} is the target: it cannot be ignored as well")
-    chosen = np.arange(table.rows) if rows is None else np.asarray(rows)
-    kept = chosen[np.isin(chosen, usable)]
-    dropped = len(chosen) - len(kept)
+    looked_at = np.arange(table.rows) if rows is None else np.asarray(rows)
+    kept = looked_at[np.isin(looked_at, usable)]
+    dropped = len(looked_at) - len(kept)
     notes = [f"{dropped} row{'s have' if dropped > 1 else ' has'} no {target!r} and teach nothing"] if dropped else []
     if len(usable) < FEW_ROWS:
         notes.append(f"{len(usable)} rows are few: expect wide intervals, and scores that another split would change")
-    columns, ignored = _inputs(table, target, set(ignore), kept, notes)
+    columns, ignored = _inputs(table, target, set(ignore), kept, chosen, notes)
     classes = _is_classes(table, target, task, usable, notes)
     if classes:
         schema = TableSchema(columns, _class_target(table, target, usable, kept, notes), ignored)
@@ -157,7 +161,7 @@ def _missing(column: Column) -> np.ndarray:
 
 
 def _inputs(
-    table: Table, target: str, ignore: set[str], rows: np.ndarray, notes: list[str]
+    table: Table, target: str, ignore: set[str], rows: np.ndarray, chosen: bool, notes: list[str]
 ) -> tuple[tuple[Number | Category, ...], dict[str, str]]:
     """The columns that a network reads, and the others with the reason."""
     columns: list[Number | Category] = []
@@ -170,7 +174,7 @@ def _inputs(
             continue
         if column.kind == "unusable":
             raise InvalidInput(f"{table.source}: {column.problem}")
-        found = _number(table, name, rows) if column.kind == "number" else _category(name, column, rows, notes)
+        found = _number(table, name, rows, chosen) if column.kind == "number" else _category(name, column, rows, notes)
         if isinstance(found, str):
             ignored[name] = found
             continue
@@ -187,7 +191,7 @@ def _inputs(
     return tuple(columns), ignored
 
 
-def _number(table: Table, name: str, rows: np.ndarray) -> Number | str:
+def _number(table: Table, name: str, rows: np.ndarray, chosen: bool) -> Number | str:
     """A column of numbers, or why it is of no use."""
     whole_column = table.columns[name].values
     _require_finite(table, name, rows)
@@ -199,7 +203,8 @@ def _number(table: Table, name: str, rows: np.ndarray) -> Number | str:
     flagged = len(there) < len(values)
     if low == high and not flagged:
         return "every row has the same value"
-    if whole_column[0] in (0, 1) and np.array_equal(whole_column, whole_column[0] + np.arange(table.rows)):
+    counts = whole_column[0] in (0, 1) and np.array_equal(whole_column, whole_column[0] + np.arange(table.rows))
+    if counts and not chosen:
         return "it counts the rows"
     center, scale = _moments(there)
     return Number(

@@ -2,10 +2,11 @@
 
 Every sampler takes ``step_size="auto"``. It then is an `AutoStep`: a transformation whose step size is an array among
 its fields, not a number in its code, so that `tune` can try many, and runs side by side can have one each, with one
-compiled loop.
+compiled loop. Its other settings are fields as well: those that are arrays may change, and nothing compiles anew.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
@@ -23,7 +24,7 @@ Sampler = optax.GradientTransformationExtraArgs
 
 
 class AutoStep(eqx.Module):
-    """A sampler that waits for its step size: ``make(step_size)`` is the transformation.
+    """A sampler that waits for its step size: ``make(step_size, **settings)`` is the transformation.
 
     `tune` fills in the rest. Anything that scales with one number fits, such as a clipped sampler:
 
@@ -33,12 +34,13 @@ class AutoStep(eqx.Module):
     False
     """
 
-    make: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
+    make: Callable[..., optax.GradientTransformation] = eqx.field(static=True)
     compensates: bool = eqx.field(static=True, default=False)
     """Whether it takes the noise of minibatch gradients into account, so that this noise does not heat it."""
     step_size: Array | None = None
-    ramp: int = eqx.field(static=True, default=0)
+    ramp: int | Array = 0
     """Steps in which the step size grows to its value: the start of a chain is steeper than where it stays."""
+    settings: dict[str, Any] = eqx.field(default_factory=dict)
 
     @property
     def tuned(self) -> bool:
@@ -53,7 +55,8 @@ class AutoStep(eqx.Module):
         def schedule(count: Any) -> Array:
             return step_size * jnp.minimum(1.0, (jnp.asarray(count, jnp.float32) + 1.0) / (ramp + 1.0))
 
-        return optax.with_extra_args_support(self.make(schedule if ramp else step_size))
+        constant = isinstance(ramp, int) and ramp == 0
+        return optax.with_extra_args_support(self.make(step_size if constant else schedule, **self.settings))
 
     def init(self, params: PyTree) -> Any:
         return self.sampler().init(params)
@@ -68,6 +71,8 @@ def auto(
     """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well."""
 
     def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> Callable[Concatenate[Any, P], Any]:
+        signature = inspect.signature(sampler)
+
         @functools.wraps(sampler)
         def made(step_size: Any, *args: P.args, **settings: P.kwargs) -> Any:
             if not isinstance(step_size, str):
@@ -75,7 +80,9 @@ def auto(
             if step_size != "auto":
                 raise InvalidInput(f"step_size must be a positive number, a schedule or 'auto', not {step_size!r}")
             sampler(1.0, *args, **settings)  # The other settings are checked now.
-            return AutoStep(lambda eta: sampler(eta, *args, **settings), compensates)
+            given = signature.bind(step_size, *args, **settings).arguments
+            del given["step_size"]
+            return AutoStep(sampler, compensates, settings=given)
 
         return made
 

@@ -29,11 +29,13 @@ class MinibatchChain(eqx.Module):
     transformation: optax.GradientTransformationExtraArgs | AutoStep
     data: Data
     batch_size: int | None
-    burn_in: int
-    thin: int
+    burn_in: int | Array
+    thin: int | Array
     gradients: Gradients
     start: Draw | None = None
     """Draws to begin at, along their first axis; None to begin where the posterior says."""
+    examples: Array | None = None
+    """How many of the rows of `data` are the examples, if not all: the first ones, which those after them repeat."""
 
     @property
     def inputs(self) -> Array:
@@ -46,7 +48,7 @@ class MinibatchChain(eqx.Module):
 
     def estimate(self, batch_key: Key, own_key: Key, state: MinibatchState) -> Estimate:
         """The gradient of the negative log posterior at the present draw, estimated on a fresh minibatch."""
-        batch = minibatch(batch_key, self.data, self.batch_size)
+        batch = minibatch(batch_key, self.data, self.batch_size, self.examples)
         return self.gradients.estimate(own_key, self.posterior, self.data, batch, state.params, state.gradients)
 
     def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:

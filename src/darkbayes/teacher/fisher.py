@@ -25,6 +25,7 @@ exact.
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -51,7 +52,7 @@ def fisher_sgld(
     step_size: float | optax.Schedule,
     *,
     prior_precision: float,
-    batch_share: float | None,
+    batch_share: float | Array | None,
     friction: float = 1.0,
     decay: float = 0.999,
     adapt_steps: int | None = None,
@@ -62,7 +63,8 @@ def fisher_sgld(
     Args:
         step_size: eta, a number or a schedule of the step count; 0.01 to 0.05 for most networks.
         prior_precision: lambda, which bounds the steps of weights that the data say nothing about.
-        batch_share: M / N, the share of the examples in a minibatch; None for full-data gradients.
+        batch_share: M / N, the share of the examples in a minibatch; None for full-data gradients. An array may be
+            above one: examples drawn with replacement may be more than there are, and what is above holds for them.
         friction: alpha, in (0, 1]; 1 for no momentum.
         decay: how much of the running mean is kept at each step.
         adapt_steps: the steps after which P is frozen; None to adapt for ever.
@@ -77,7 +79,9 @@ def fisher_sgld(
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
-    if batch_share is not None and not 0.0 < batch_share <= 1.0:
+    if eqx.is_array(batch_share):
+        require_positive("batch_share", batch_share)
+    elif batch_share is not None and not 0.0 < batch_share <= 1.0:
         raise InvalidInput(f"batch_share must lie in (0, 1], or be None for full-data gradients, not {batch_share!r}")
     require_share("friction", friction, one=True)
     require_share("decay", decay)

@@ -34,7 +34,7 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: st
     num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
     chains = start_chains(chain, key, num_chains)
     kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
-    steps = chain.burn_in + chain.thin * num_draws
+    steps = int(chain.burn_in) + int(chain.thin) * num_draws
     state = chains, kept
     with progress_bar(label or "", steps, quiet=label is None) as show:
         for state, done in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):

@@ -47,17 +47,23 @@ def _size(tree: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
-def _gradients(posterior: Posterior, draw: Draw, data: Data, batch_size: int | None, key: Key) -> GradientNoise:
+def _gradients(
+    posterior: Posterior, draw: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
+) -> GradientNoise:
     def gradient(batch: Data) -> PyTree:
         return jax.grad(energy(posterior, batch))(draw)
 
-    full = gradient(data)
+    def of_the_first(draw: Draw, number: Array) -> Array:
+        counts = jnp.arange(len(data.x)) < number
+        return -posterior.log_prior(draw) - jnp.sum(jnp.where(counts, posterior.log_likelihood(draw, data), 0.0))
+
+    full = gradient(data) if examples is None else jax.grad(of_the_first)(draw, examples)
     temperature = _dot(draw, full) / _size(draw)
     if batch_size is None:
         return GradientNoise(temperature, jnp.zeros(()))
 
     def squared_gap(key: Key) -> Array:
-        gap = jax.tree.map(jnp.subtract, gradient(minibatch(key, data, batch_size)), full)
+        gap = jax.tree.map(jnp.subtract, gradient(minibatch(key, data, batch_size, examples)), full)
         return _dot(gap, gap)
 
     noise = jnp.mean(jax.lax.map(squared_gap, jax.random.split(key, BATCHES)))
@@ -65,10 +71,12 @@ def _gradients(posterior: Posterior, draw: Draw, data: Data, batch_size: int | N
 
 
 @eqx.filter_jit
-def _of_each(posterior: Posterior, draws: Draw, data: Data, batch_size: int | None, key: Key) -> GradientNoise:
+def _of_each(
+    posterior: Posterior, draws: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
+) -> GradientNoise:
     # One draw after another: all at once would hold every hidden layer of all examples for every draw.
     keys = jax.random.split(key, len(jax.tree.leaves(draws)[0]))
-    return jax.lax.map(lambda pair: _gradients(posterior, pair[1], data, batch_size, pair[0]), (keys, draws))
+    return jax.lax.map(lambda pair: _gradients(posterior, pair[1], data, batch_size, examples, pair[0]), (keys, draws))
 
 
 def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | None:
@@ -79,7 +87,8 @@ def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | Non
     data = getattr(chain, "data", None)
     if data is None:
         return None
-    return _of_each(chain.posterior, draws, data, getattr(chain, "batch_size", None), key)
+    batch_size, examples = (getattr(chain, name, None) for name in ("batch_size", "examples"))
+    return _of_each(chain.posterior, draws, data, batch_size, examples, key)
 
 
 def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -> np.ndarray:
@@ -92,7 +101,7 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
     >>> configurational_temperature(posterior, draws, data).shape
     (3,)
     """
-    return np.asarray(_of_each(posterior, draws, data, None, jax.random.key(0)).temperature, np.float64)
+    return np.asarray(_of_each(posterior, draws, data, None, None, jax.random.key(0)).temperature, np.float64)
 
 
 def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import as_inputs
-from darkbayes.errors import Divergence, InvalidInput, require_count, require_positive
+from darkbayes.errors import Divergence, InvalidInput, require_count, require_positive, require_share
 from darkbayes.model import Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.auto import AutoStep, largest_eigenvalue
@@ -144,7 +144,9 @@ def tune_all(
     seconds: float | None = None,
     effective: int | None = None,
     within: float | None = None,
+    max_steps: int | None = None,
     thin_by: int = 1,
+    live: float = 1.0,
     label: str | None = None,
 ) -> tuple[list[MinibatchChain], list[Choices]]:
     """Tune chains of one kind side by side, such as those on the splits of a data set.
@@ -165,7 +167,10 @@ def tune_all(
             within `LEAST_STEPS` and `MOST_STEPS` steps.
         within: what tuning and the run may last together at most, in seconds and at the speed that is measured here,
             without the student's part. Burn-in gets a third of it.
+        max_steps: the length in steps at most, whatever else is asked for; more only for a first draw after burn-in.
         thin_by: what `thin` must be a multiple of (the student's `update_every`).
+        live: the share of the weights that the data can tell anything of; others, such as those of an input that is
+            always zero, are not heated by minibatches, and do not count.
         label: what to call the progress bar; None for no bar.
     """
     for name, value in (("inflation", inflation), ("heating", heating), ("seconds", seconds), ("within", within)):
@@ -173,6 +178,9 @@ def tune_all(
             require_positive(name, value)
     for name, value in (("num_chains", num_chains), ("max_burn_in", max_burn_in), ("thin_by", thin_by)):
         require_count(name, value)
+    if max_steps is not None:
+        require_count("max_steps", max_steps)
+    require_share("live", live, one=True)
     given = {"steps": steps, "seconds": seconds, "effective": effective}
     if sum(value is not None for value in given.values()) > 1:
         raise InvalidInput(f"only one of steps, seconds and effective may be given, not {given}")
@@ -181,7 +189,7 @@ def tune_all(
     watched = None if monitor is None else as_inputs(monitor)[:: max(1, len(monitor) // POINTS)][:POINTS]
     began = time.perf_counter()
     latest = None if within is None else began + within / 3
-    measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, label)
+    measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, live, label)
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
@@ -190,6 +198,8 @@ def tune_all(
         most = max(measured.burn_in + FEWEST_STEPS, int(left / measured.seconds_per_step))
         if most < length:
             length, reason = most, f"as many as {within:g} seconds allow"
+    if max_steps is not None and max_steps < length:
+        length, reason = max(measured.burn_in + thin, max_steps), "the most that were allowed"
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
     choices = [
         Choices(
@@ -231,7 +241,9 @@ def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
     >>> default_sampler(posterior, batch_size=None).tuned
     False
     """
-    share = None if batch_size is None else min(1.0, batch_size / posterior.num_data)
+    share = None if batch_size is None else batch_size / posterior.num_data
+    if not eqx.is_array(share):
+        share = None if share is None else min(1.0, share)
     precision = getattr(posterior.prior, "precision", 1.0)
     return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=FRICTION)
 
@@ -281,6 +293,7 @@ def _explore(
     max_burn_in: int,
     latest: float | None,
     monitor: Array | None,
+    live: float,
     label: str | None,
 ) -> _Measured:
     all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
@@ -316,7 +329,7 @@ def _explore(
             states, done, phase = after, done + length, phase + 1
             show(min(done, max_burn_in))
             stiff = np.quantile(seen.stiffness, 0.9, axis=(1, 2))
-            hot = np.mean(seen.heating, axis=(1, 2))
+            hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
             change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), most_hot / np.maximum(hot, 1e-30))
             used, eta = eta, eta * np.clip(change, 0.1, 10.0)
             tau, rhat = _memory(seen.outputs, length)
@@ -328,6 +341,18 @@ def _explore(
             length *= 2
     factor = eta / used
     return _Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, ended, done, took / length)
+
+
+def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
+    """The heating of the weights that are heated, a share `live` of those over which its mean `hot` was taken.
+
+    >>> _of_the_live(np.array([0.2]), 0.5, compensates=False), _of_the_live(np.array([0.5]), 0.5, compensates=True)
+    (array([0.4]), array([0.66666667]))
+    """
+    if live == 1.0:
+        return hot
+    added = (hot / (1 - hot) if compensates else hot) / live
+    return added / (1 + added) if compensates else added
 
 
 def _rise(log_density: np.ndarray) -> np.ndarray:

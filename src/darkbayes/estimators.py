@@ -1,0 +1,510 @@
+"""scikit-learn estimators: a table in, one ordinary network out that knows what it does not know.
+
+`DistilledRegressor` and `DistilledClassifier` fit as ``darkbayes fit`` does (`darkbayes.fit`), with nothing to choose.
+They take arrays of numbers, NaN where one is missing, and pandas frames, whose columns may also be categories, text or
+truth values. What was found out of the columns is told in `notes_`, how the teacher was run in `choices_`, and whether
+its chains agree in `diagnosis_`.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import jax
+import numpy as np
+
+from darkbayes.checkpoints import named_leaves, restored_arrays
+from darkbayes.errors import InvalidInput, RunError, require_share
+from darkbayes.export import to_onnx
+from darkbayes.files import read_told, write_arrays
+from darkbayes.fit import Options, Start, fit, make_posterior, make_student, predictions, table_queries
+from darkbayes.predict import ClassPredictive, Predictive, predict_student
+from darkbayes.student import Student
+from darkbayes.tables import (
+    ClassPredictions,
+    ClassTarget,
+    RealPredictions,
+    RealTarget,
+    Table,
+    TableSchema,
+    frame_of,
+    from_columns,
+    infer_schema,
+    schema_from_dict,
+    schema_to_dict,
+)
+from darkbayes.tables.columns import TRUTH, text_of
+from darkbayes.teacher import Choices
+from darkbayes.types import Data
+from darkbayes.version import __version__
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import (
+        assert_all_finite,
+        check_consistent_length,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
+except ImportError:
+    raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
+
+ROWS = 512
+"""Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number."""
+LEAST_ROWS = 2
+"""Rows that an estimator must be given to learn from."""
+ESTIMATOR = "darkbayes.estimator"
+"""Under which name a saved file says what it holds."""
+
+
+class Decomposition(NamedTuple):
+    """Uncertainty and its parts, one value per row: variances of a number, entropies in nats of a class."""
+
+    total: np.ndarray
+    aleatoric: np.ndarray
+    """What would remain with any amount of data: noise."""
+    epistemic: np.ndarray
+    """What more data could remove."""
+
+
+class _Distilled(BaseEstimator):
+    """What both estimators share: from columns to a student, and files."""
+
+    schema_: TableSchema
+    notes_: list[str]
+    choices_: Choices
+    diagnosis_: dict[str, Any]
+    params_: Any
+    draws_: Any
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (50,),
+        student_hidden: tuple[int, ...] = (100, 100),
+        chains: int = 8,
+        time_budget: float | None = 300.0,
+        max_steps: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+    ):
+        self.hidden = hidden
+        self.student_hidden = student_hidden
+        self.chains = chains
+        self.time_budget = time_budget
+        self.max_steps = max_steps
+        self.random_state = random_state
+        self.warm_start = warm_start
+
+    def __sklearn_tags__(self) -> Any:
+        # They speak of arrays, which hold numbers; frames may hold more.
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def _classes(self) -> int | None:
+        """How many classes there are to tell apart; None for a number."""
+        return None
+
+    def _options(self) -> Options:
+        return Options(
+            _widths(self.hidden), _widths(self.student_hidden), self.chains, self.time_budget, self.max_steps
+        )
+
+    def _goes_on(self) -> bool:
+        return bool(self.warm_start) and hasattr(self, "schema_")
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        """The columns of `X`, checked as scikit-learn does; when fitting, with `reset`, their names are kept."""
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            columns = [X.iloc[:, k] for k in range(X.shape[1])]
+            if X.shape[0] < (LEAST_ROWS if reset else 1) or not columns:
+                raise InvalidInput(
+                    f"X has shape {X.shape}: give at least {LEAST_ROWS if reset else 1} rows and 1 column"
+                )
+        else:
+            matrix = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=LEAST_ROWS if reset else 1,
+            )
+            columns = list(np.asarray(matrix).T)
+        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
+        table = from_columns(dict(zip(names, columns, strict=True)), source="X")
+        for name, column in table.columns.items():
+            if column.kind == "number" and np.isinf(column.values).any():
+                row = int(np.flatnonzero(np.isinf(column.values))[0])
+                raise InvalidInput(f"X holds an infinite number, in row {row} of column {name!r}: correct or remove it")
+        return table
+
+    def _learn(self, table: Table, y: Any, name: str, task: Any) -> Self:
+        """Fit to columns and targets, `y` being numbers or the numbers of classes."""
+        options = self._options()
+        goes_on = self._goes_on()
+        if goes_on:
+            self._require_same_networks(options)
+            schema = self.schema_
+        else:
+            target = _free_name(name, table)
+            together = dataclasses.replace(table, columns=table.columns | from_columns({target: y}).columns)
+            found = infer_schema(together, target, task=task, least=LEAST_ROWS, chosen=True)
+            schema, self.notes_ = self._named(found.schema), found.notes
+        x = schema.encode(frame_of(table, schema))
+        encoded = schema.target.encode(y) if isinstance(schema.target, RealTarget) else np.asarray(y, np.int32)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        start = Start(self.draws_, self.params_) if goes_on else None
+        fitted = fit(
+            Data(x, encoded),  # pyright: ignore[reportArgumentType]
+            self._classes,
+            jax.random.key(seed),
+            options,
+            queries=table_queries(schema),
+            start=start,
+        )
+        self.schema_ = schema
+        self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
+        self.choices_, self.diagnosis_ = fitted.choices, fitted.diagnosis.as_dict()
+        return self
+
+    def _named(self, schema: TableSchema) -> TableSchema:
+        """The schema with the target as its owner calls it."""
+        return schema
+
+    def _require_same_networks(self, options: Options) -> None:
+        for name, params in (("hidden", self.draws_.network), ("student_hidden", self.params_)):
+            widths = tuple(layer.bias.shape[-1] for layer in params[:-1])
+            if widths != getattr(options, name):
+                raise InvalidInput(
+                    f"warm_start goes on with the same networks, but {name} was {widths} and is now "
+                    f"{getattr(options, name)}: set it back, or set warm_start=False"
+                )
+
+    def _student(self) -> Student:
+        return make_student(2, self._classes, self._options(), 1)
+
+    def _predictives(self, X: Any) -> Iterator[tuple[Predictive, int]]:
+        """What the student says of the standardised target, `ROWS` rows at a time, and how many of them count."""
+        check_is_fitted(self)
+        x = self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_))
+        student = self._student()
+        for start in range(0, len(x), ROWS):
+            part = x[start : start + ROWS]
+            filled = np.zeros((ROWS, x.shape[1]), np.float32)
+            filled[: len(part)] = part
+            yield predict_student(student, self.params_, filled), len(part)
+
+    def _told(self, X: Any) -> Any:
+        """Predictions in the target's own unit."""
+        parts = []
+        for predictive, number in self._predictives(X):
+            found = predictions(self.schema_.target, predictive)
+            parts.append({name: values[:number] for name, values in vars(found).items()})
+        kind = RealPredictions if self._classes is None else ClassPredictions
+        return kind(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def to_onnx(self) -> bytes:
+        """The fitted student as an ONNX file, which reads the columns as they are (`darkbayes.export`)."""
+        check_is_fitted(self)
+        return to_onnx(self._student(), self.params_, self.schema_)
+
+    def save(self, path: Path | str) -> None:
+        """Write the fitted estimator as one safetensors file, which `load` reads; nothing is pickled."""
+        check_is_fitted(self)
+        settings = self.get_params()
+        if not isinstance(settings["random_state"], Integral):
+            settings["random_state"] = None  # A generator is no part of what was learnt.
+        told = {
+            "class": type(self).__name__,
+            "version": __version__,
+            "settings": settings,
+            "names": _listed(getattr(self, "feature_names_in_", None)),
+            "features": self.n_features_in_,
+            "schema": schema_to_dict(self.schema_),
+            "notes": self.notes_,
+            "choices": dataclasses.asdict(self.choices_),
+            "diagnosis": self.diagnosis_,
+            "draws": len(jax.tree.leaves(self.draws_)[0]),
+            **self._saved(),
+        }
+        weights = {"student": self.params_, "draws": self.draws_}
+        write_arrays(Path(path), named_leaves(weights), {ESTIMATOR: json.dumps(told, default=_plain)})
+
+    def _saved(self) -> dict[str, Any]:
+        """What else belongs in the file."""
+        return {}
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """A fitted estimator from a file that `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
+        told = json.loads(read_told(path).get(ESTIMATOR, "{}"))
+        if told.get("class") != cls.__name__:
+            found = f"a {told['class']}: load it by {told['class']}.load" if "class" in told else "no estimator"
+            raise RunError(f"{path} holds {found}, not what {cls.__name__}.save wrote")
+        settings = told["settings"] | {name: tuple(told["settings"][name]) for name in ("hidden", "student_hidden")}
+        made = cls(**settings)
+        made.n_features_in_, made.schema_ = told["features"], schema_from_dict(told["schema"])
+        if told["names"] is not None:
+            made.feature_names_in_ = np.asarray(told["names"], object)
+        made.notes_, made.choices_ = told["notes"], Choices(**told["choices"])
+        made.diagnosis_ = told["diagnosis"]
+        made._restore(told)
+        weights = restored_arrays(path, made._like(told["draws"]))
+        if weights is None:
+            raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")
+        made.params_, made.draws_ = (jax.tree.map(np.asarray, weights[name]) for name in ("student", "draws"))
+        return made
+
+    def _restore(self, told: dict[str, Any]) -> None:
+        """What `_saved` kept."""
+
+    def _like(self, number: int) -> dict[str, Any]:
+        """Weights of the right shapes: the student's, and so many draws."""
+        x = np.zeros((1, *self.schema_.shape), np.float32)
+        y = np.zeros((1, 1), np.float32)
+        posterior = make_posterior(Data(x, y), self._classes, self._options())  # pyright: ignore[reportArgumentType]
+        key = jax.random.key(0)
+        params, draw = jax.eval_shape(lambda: (self._student().init(key, x), posterior.init(key, x)))  # pyright: ignore[reportArgumentType]
+        draws = jax.tree.map(lambda leaf: np.zeros((number, *leaf.shape), leaf.dtype), draw)
+        return {"student": jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), params), "draws": draws}
+
+
+class DistilledRegressor(RegressorMixin, _Distilled):
+    """Predicts a number with its uncertainty, told apart into noise and what is not known for lack of data.
+
+    A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All
+    choices are made automatically; the target is modelled by its logarithm where that does better.
+
+    Args:
+        hidden: the widths of the hidden layers of the network that is sampled.
+        student_hidden: those of the network that predicts.
+        chains: how many chains sample side by side; more of them show better whether they agree.
+        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
+            depends on the machine's speed.
+        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
+            all machines alike.
+        random_state: a number for results that can be repeated.
+        warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
+
+    Attributes:
+        schema_: what the columns are, and how the target is modelled.
+        notes_: what was decided about the columns, in words.
+        choices_: how the teacher was run (`darkbayes.Choices`).
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        params_, draws_: the weights of the student, and draws of the teacher's.
+        n_features_in_, feature_names_in_: as in scikit-learn.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from rows `X` and their numbers `y`."""
+        table = self._read(X, reset=not self._goes_on())
+        return self._learn(table, _numbers(self, X, y), str(getattr(y, "name", None) or "y"), "regression")
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of each row's target; with `return_std`, and its standard deviation."""
+        told = self._told(X)
+        return (told.mean, told.std) if return_std else told.mean
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+        """The ends of the central interval that holds the target with probability `level`, ``[rows, 2]``."""
+        require_share("level", level)
+        return np.stack(self._told(X).interval(self.schema_.target, level), axis=1)
+
+    def predict_dist(self, X: Any) -> Any:
+        """What is believed of each row's target: a frozen distribution of `scipy.stats`, normal or log-normal."""
+        from scipy import stats
+
+        told, target = self._told(X), self.schema_.target
+        if isinstance(target, RealTarget) and target.transform == "identity":
+            return stats.norm(told.location, told.spread)
+        return stats.lognorm(told.spread, scale=np.exp(told.location))
+
+    def decompose(self, X: Any) -> Decomposition:
+        """The variance of each row's target, and its parts, which add up."""
+        told = self._told(X)
+        return Decomposition(told.std**2, told.aleatoric_std**2, told.epistemic_std**2)
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """The mean log density of the numbers `y`, in their own unit; larger is better."""
+        told = self._told(X)
+        return float(np.mean(told.log_density(self.schema_.target, _numbers(self, X, y))))
+
+
+class DistilledClassifier(ClassifierMixin, _Distilled):
+    """Predicts classes with probabilities that mean what they say.
+
+    A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All
+    choices are made automatically.
+
+    Args:
+        hidden: the widths of the hidden layers of the network that is sampled.
+        student_hidden: those of the network that predicts.
+        chains: how many chains sample side by side; more of them show better whether they agree.
+        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
+            depends on the machine's speed.
+        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
+            all machines alike.
+        random_state: a number for results that can be repeated.
+        warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns and classes.
+
+    Attributes:
+        classes_: the labels, in the order of the probabilities.
+        schema_: what the columns are.
+        notes_: what was decided about the columns, in words.
+        choices_: how the teacher was run (`darkbayes.Choices`).
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        params_, draws_: the weights of the student, and draws of the teacher's.
+        n_features_in_, feature_names_in_: as in scikit-learn.
+    """
+
+    classes_: np.ndarray
+
+    @property
+    def _classes(self) -> int:
+        return len(self.classes_)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from rows `X` and their labels `y`."""
+        table = self._read(X, reset=not self._goes_on())
+        labels = _labels(self, X, y)
+        if self._goes_on():
+            codes = self._codes(labels)
+        else:
+            self.classes_, codes = np.unique(labels, return_inverse=True)
+            if len(self.classes_) == 1:
+                raise InvalidInput(
+                    f"y holds one class only, {self.classes_.tolist()[0]!r}: give examples of at least two classes"
+                )
+        return self._learn(table, codes, str(getattr(y, "name", None) or "y"), "classification")
+
+    def _codes(self, labels: np.ndarray) -> np.ndarray:
+        """The number of each label in `classes_`."""
+        unknown = labels[~np.isin(labels, self.classes_)]
+        if len(unknown):
+            raise InvalidInput(
+                f"y holds {unknown.tolist()[0]!r}, which is none of the classes {self.classes_.tolist()}"
+            )
+        return np.searchsorted(self.classes_, labels)
+
+    def _named(self, schema: TableSchema) -> TableSchema:
+        kinds = {"b": "boolean", "i": "integer", "u": "integer"}
+        names = tuple(map(_class_name, self.classes_.tolist()))
+        target = ClassTarget(schema.target.name, names, kinds.get(self.classes_.dtype.kind, "text"))  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(schema, target=target)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row."""
+        found = self.predict_log_proba(X)
+        return self.classes_[np.argmax(found, axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class, ``[rows, classes]``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithms of the probabilities, which are finite where these are too small to tell from zero."""
+        parts = []
+        for predictive, number in self._predictives(X):
+            assert isinstance(predictive, ClassPredictive)
+            parts.append(np.asarray(predictive.log_probs, np.float64)[:number])
+        found = np.concatenate(parts)
+        # The student adds up in single precision.
+        return found - np.log(np.sum(np.exp(found), axis=1, keepdims=True))
+
+    def predict_dist(self, X: Any) -> ClassPredictions:
+        """The probabilities of each row, with their entropy and its parts."""
+        return self._told(X)
+
+    def decompose(self, X: Any) -> Decomposition:
+        """The entropy of each row's class in nats, and its parts, which add up."""
+        told = self._told(X)
+        return Decomposition(told.entropy, told.expected_entropy, told.mutual_information)
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """The mean log probability of the labels `y`; larger is better."""
+        found = self.predict_log_proba(X)
+        codes = self._codes(_labels(self, X, y))
+        return float(np.mean(found[np.arange(len(codes)), codes]))
+
+    def _saved(self) -> dict[str, Any]:
+        values = self.classes_.tolist()
+        if not all(isinstance(value, str | bool | int | float) for value in values):
+            raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
+        return {"classes": values, "classes_type": self.classes_.dtype.str}
+
+    def _restore(self, told: dict[str, Any]) -> None:
+        self.classes_ = np.asarray(told["classes"], told["classes_type"])
+
+
+def _widths(widths: Any) -> Any:
+    return tuple(widths) if isinstance(widths, list | tuple) else widths
+
+
+def _listed(values: Any) -> list[str] | None:
+    return None if values is None else list(values)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as JSON takes it."""
+    return value.item()
+
+
+def _free_name(name: str, table: Table) -> str:
+    """A name for the target that no column has."""
+    while name in table.columns:
+        name += "_"
+    return name
+
+
+def _class_name(label: Any) -> str:
+    """What an exported student calls a class."""
+    if isinstance(label, bool):
+        return TRUTH[label]
+    return str(text_of(label)) if isinstance(label, Real) else str(label)
+
+
+def _one_per_row(estimator: Any, X: Any, y: Any) -> np.ndarray:
+    if y is None:
+        raise InvalidInput(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+    found = column_or_1d(y, warn=True)
+    check_consistent_length(X, found)
+    return found
+
+
+def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
+    """The targets as numbers, one for each row."""
+    found = _one_per_row(estimator, X, y)
+    if np.iscomplexobj(found):
+        raise InvalidInput(f"Complex data not supported: y has type {found.dtype}")
+    assert_all_finite(found, input_name="y")
+    found = found.astype(np.float64)
+    assert_all_finite(found, input_name="y")
+    return found
+
+
+def _labels(estimator: Any, X: Any, y: Any) -> np.ndarray:
+    """The labels, one for each row."""
+    found = _one_per_row(estimator, X, y)
+    if found.dtype.kind in "fc":
+        assert_all_finite(found, input_name="y")
+    else:
+        lost = [row for row, label in enumerate(found.tolist()) if label is None or label != label]  # NaN.
+        if lost:
+            raise InvalidInput(f"y has no label in row {lost[0]}: leave out rows without one")
+    check_classification_targets(found)
+    return found

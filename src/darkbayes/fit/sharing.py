@@ -1,0 +1,197 @@
+"""What lets fits share compiled code: those of the same networks differ in arrays alone.
+
+Compiling takes longer than most fits, and whoever compares settings or folds of their data fits many times. So all
+that may differ is an array, and shapes are filled up to one of few:
+
+    rows       repeated from the first on; minibatches are drawn from the examples alone, so that the posterior is
+               exactly that of the examples;
+    columns    of zeros after the last. Their weights tell nothing of the others, which have the posterior that they
+               would have without them, and are taken off in the end.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.model import Draw, Posterior
+from darkbayes.student import Context, Queries, mix, mixup
+from darkbayes.teacher import AutoStep, MinibatchChain, burn, default_sampler, minibatch_gradients, start_chains
+from darkbayes.types import Array, Data, Key, Network, PyTree
+
+LEAST_ROWS = 512
+"""Rows that fewer examples are filled up to."""
+LEAST_COLUMNS = 8
+"""Columns that fewer are filled up to."""
+LEAST_GROUPS = 4
+"""Groups of columns that fewer are filled up to."""
+MONITORED = 256
+"""Queries at which a student is compared with its teacher as it learns."""
+
+
+def filled_up(number: int, least: int) -> int:
+    """The number of rows or columns that so many become: a multiple of `least`, and of four to each power of two.
+
+    >>> [filled_up(number, 8) for number in (1, 13, 33, 1000)]
+    [8, 16, 40, 1024]
+    """
+    stride = max(2 ** max((number - 1).bit_length() - 3, 0), least)
+    return -(-max(number, 1) // stride) * stride
+
+
+def fill_columns(x: Any, columns: int) -> np.ndarray:
+    """Rows with columns of zeros after the last."""
+    x = np.asarray(x)
+    return np.pad(x, ((0, 0), (0, columns - x.shape[1])))
+
+
+def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
+    """The default chain, to be tuned, whose rows are filled up; `batch_size` may be more than there are examples."""
+    posterior.likelihood.check_targets(data.y)
+    number = len(data.x)
+    rows = np.arange(filled_up(number, LEAST_ROWS)) % number
+    data = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
+    posterior = posterior.of_shard(number, 1.0)  # All of it, but the number is an array.
+    sampler = default_sampler(posterior, batch_size)
+    examples = jnp.asarray(number, jnp.int32)
+    return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
+
+
+def with_arrays(chain: MinibatchChain) -> MinibatchChain:
+    """A tuned chain whose lengths are arrays."""
+    sampler = chain.transformation
+    assert isinstance(sampler, AutoStep)
+    burn_in, thin = (jnp.asarray(of, jnp.int32) for of in (chain.burn_in, chain.thin))
+    sampler = dataclasses.replace(sampler, ramp=jnp.asarray(sampler.ramp, jnp.float32))
+    return dataclasses.replace(chain, transformation=sampler, burn_in=burn_in, thin=thin)
+
+
+@eqx.filter_jit
+def monitored(chain: MinibatchChain, queries: Queries) -> Array:
+    """Queries that no student learns from."""
+    query_key, init_key, rows_key = jax.random.split(jax.random.key(MONITORED), 3)
+    draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
+    rows = jax.random.randint(rows_key, (MONITORED,), 0, len(chain.inputs))
+    return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws, chain.inputs))
+
+
+class FallingAdam(eqx.Module):
+    """Adam whose learning rate falls to zero along a cosine, over a number of updates that is an array."""
+
+    rate: float
+    updates: Array
+
+    def _adam(self) -> optax.GradientTransformation:
+        def rate(count: Any) -> Array:
+            passed = jnp.minimum(jnp.asarray(count, jnp.float32) / self.updates, 1.0)
+            return self.rate * 0.5 * (1.0 + jnp.cos(jnp.pi * passed))
+
+        return optax.adam(rate)
+
+    def init(self, params: PyTree) -> Any:
+        return self._adam().init(params)
+
+    def update(self, grads: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, Any]:
+        return self._adam().update(grads, state, params)
+
+
+@eqx.filter_jit
+def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) -> Draw:
+    """The ends of so many optimisations from random weights, along the first axis."""
+    descent: Any = dataclasses.replace(chain, transformation=optimiser)
+    steps = optimiser.updates.astype(jnp.int32)
+    return burn(descent, start_chains(descent, key, number), steps).draws
+
+
+class TableQueries(eqx.Module):
+    """Rows with noise or between two rows, in which groups of columns are sometimes another row's.
+
+    >>> queries = table_queries(3, numbers=1, groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
+    >>> queries(jax.random.key(0), jnp.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), None)[:, 1:].sum(axis=1).tolist()
+    [1.0, 1.0]
+    """
+
+    numbers: Array
+    """1 for a column that gets noise, 0 for others."""
+    group_of: Array
+    """The group that each column belongs to; those of none belong to one after the last."""
+    groups: int
+    """How many groups there are, some of which may have no columns."""
+    scales: tuple[float, float]
+    """Standard deviations of the noise, each for half of the rows that get it."""
+    between: float
+    """The probability that a row, in place of noise, is moved towards another row."""
+    share: float
+    """The probability that a group of a row is another row's."""
+
+    def __call__(self, key: Key, x: Array, context: Context) -> Array:
+        noise_key, partner_key, choice_key = jax.random.split(key, 3)
+        near, far = (self._noisy(scale) for scale in self.scales)
+        x = mix(mixup(), mix(near, far, 0.5), self.between)(noise_key, x, context)
+        shape = len(x), self.groups
+        own = jnp.arange(len(x))[:, None]
+        exchanged = jax.random.bernoulli(choice_key, self.share, shape)
+        rows = jnp.where(exchanged, jax.random.randint(partner_key, shape, 0, len(x)), own)
+        return x[jnp.concatenate([rows, own], axis=1)[:, self.group_of], np.arange(x.shape[1])[None]]
+
+    def _noisy(self, scale: float) -> Queries:
+        return lambda key, x, context: x + scale * jax.random.normal(key, x.shape, x.dtype) * self.numbers
+
+    def over(self, columns: int) -> "TableQueries":
+        """The same where there are columns of zeros after the last, which stay."""
+        more = columns - len(self.numbers)
+        numbers, group_of = (np.pad(np.asarray(of), (0, more)) for of in (self.numbers, self.group_of))
+        group_of[len(group_of) - more :] = self.groups
+        return dataclasses.replace(self, numbers=jnp.asarray(numbers), group_of=jnp.asarray(group_of))
+
+
+def table_queries(
+    width: int, numbers: int, groups: Any, scales: tuple[float, float], between: float, share: float
+) -> TableQueries:
+    """Queries of rows of which the first `numbers` columns get noise, with groups of columns given by their places."""
+    count = filled_up(len(groups), LEAST_GROUPS)
+    group_of = np.full(width, count, np.int32)
+    for number, group in enumerate(groups):
+        group_of[list(group)] = number
+    noisy = (np.arange(width) < numbers).astype(np.float32)
+    return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), count, scales, between, share)
+
+
+class Start(NamedTuple):
+    """What another fit of the same networks may go on from."""
+
+    draws: Draw
+    """Draws of the teacher, along the first axis, at which chains begin."""
+    params: PyTree
+    """The student's weights."""
+
+
+def reshaped(network: Network, weights: PyTree, x: Any) -> PyTree:
+    """Weights of a network, with further axes in front or not, as it has them for inputs like `x`.
+
+    Weights of columns that there were not are zero; those of columns that are gone are taken off.
+    """
+    like = jax.eval_shape(network.init, jax.random.key(0), x)
+    leaves = [
+        _to_shape(np.asarray(of), to.shape) for of, to in zip(*map(jax.tree.leaves, (weights, like)), strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _to_shape(leaf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    front = leaf.ndim - len(shape)
+    cut = leaf[(slice(None),) * front + tuple(slice(size) for size in shape)]
+    return np.pad(cut, [(0, 0)] * front + [(0, to - of) for of, to in zip(cut.shape[front:], shape, strict=True)])
+
+
+def share_of_weights(network: Network, x: Any, filled: Any) -> float:
+    """The share of the weights for inputs like `filled` that there are for inputs like `x`."""
+    sizes = [
+        sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(network.init, jax.random.key(0), of)))
+        for of in (x, filled)
+    ]
+    return sizes[0] / sizes[1]

@@ -1,0 +1,291 @@
+"""The scikit-learn estimators: all of scikit-learn's own checks, and what they offer beyond them."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import darkbayes as db
+from darkbayes.files import write_arrays
+
+SMALL: dict[str, Any] = {
+    "hidden": (4,),
+    "student_hidden": (8,),
+    "chains": 2,
+    "max_steps": 2000,
+    "time_budget": None,
+    "random_state": 0,
+}
+LONGER = SMALL | {"max_steps": 6000}
+
+
+def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """Numbers with some missing, categories, text and truth values; and a price that depends on all of them."""
+    rng = np.random.default_rng(seed)
+    size, kind = rng.uniform(-1, 1, rows), rng.choice(["flat", "house"], rows)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
+            "kind": pd.Categorical(kind),
+            "town": rng.choice(["a", "b"], rows),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    price = 2 * size + (kind == "house") + 0.5 * frame["new"].to_numpy() + 0.2 * rng.normal(size=rows)
+    return frame, pd.Series(price, name="price")
+
+
+@pytest.fixture(scope="module")
+def regressor() -> db.DistilledRegressor:
+    return db.DistilledRegressor(**LONGER).fit(*houses(200))
+
+
+@pytest.fixture(scope="module")
+def classifier() -> db.DistilledClassifier:
+    frame, price = houses(200)
+    return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
+
+
+@parametrize_with_checks([db.DistilledRegressor(**SMALL), db.DistilledClassifier(**SMALL)])
+def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
+        check(estimator)
+
+
+# What they offer
+
+
+def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regressor: db.DistilledRegressor) -> None:
+    frame, price = houses(300, seed=1)
+    assert regressor.feature_names_in_.tolist() == ["size", "kind", "town", "new"]
+    assert regressor.schema_.shape == (1 + 1 + 2 + 2 + 2,)
+    assert regressor.schema_.target.name == "price"
+    assert regressor.score(frame, price) > 0.8
+    assert any("'price' is a number" in note for note in regressor.notes_)
+    assert regressor.choices_.steps <= 6000 + regressor.choices_.thin
+    assert regressor.diagnosis_["verdict"]["text"]
+    one_by_one = np.concatenate([regressor.predict(frame[k : k + 1]) for k in range(3)])
+    np.testing.assert_array_equal(one_by_one, regressor.predict(frame)[:3])
+    unseen = frame.assign(town="nowhere", kind=None)
+    assert np.isfinite(regressor.predict(unseen)).all()
+
+
+def test_the_parts_of_a_variance_add_up_and_intervals_cover(regressor: db.DistilledRegressor) -> None:
+    frame, price = houses(600, seed=2)
+    mean, std = regressor.predict(frame, return_std=True)
+    parts = regressor.decompose(frame)
+    np.testing.assert_allclose(parts.total, std**2)
+    np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
+    assert (parts.aleatoric > 0).all()
+    assert (parts.epistemic > 0).all()
+    ends = regressor.predict_interval(frame, level=0.9)
+    assert ends.shape == (600, 2)
+    assert 0.85 <= np.mean((ends[:, 0] <= price) & (price <= ends[:, 1])) <= 0.95
+    told = regressor.predict_dist(frame)
+    np.testing.assert_allclose(told.mean(), mean)
+    np.testing.assert_allclose(np.stack(told.interval(0.9), axis=1), ends, rtol=1e-6)
+    assert regressor.log_score(frame, price) == pytest.approx(told.logpdf(price).mean())
+    with pytest.raises(db.InvalidInput, match=r"level must lie between 0 and 1, not 90"):
+        regressor.predict_interval(frame, level=90)
+
+
+def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_its_unit() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(150, 2))
+    y = np.exp(2 * X[:, 0] + 0.5 * rng.normal(size=150))
+    model = db.DistilledRegressor(**LONGER).fit(X, y)
+    told = model.predict_dist(X)
+    assert isinstance(told.dist, type(stats.lognorm))
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(told.mean(), mean)
+    np.testing.assert_allclose(told.std(), std)
+    assert (model.predict_interval(X) > 0).all()
+    assert model.log_score(X, y) == pytest.approx(told.logpdf(y).mean())
+    parts = model.decompose(X)
+    np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
+
+
+def test_probabilities_are_of_the_labels_that_were_given(classifier: db.DistilledClassifier) -> None:
+    frame, price = houses(300, seed=1)
+    labels = np.where(price > houses(200)[1].median(), "dear", "cheap")
+    assert classifier.classes_.tolist() == ["cheap", "dear"]
+    assert classifier.score(frame, labels) > 0.85
+    probs = classifier.predict_proba(frame)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
+    assert classifier.log_score(frame, labels) == pytest.approx(
+        np.log(probs[np.arange(300), (labels == "dear") * 1]).mean()
+    )
+    told, parts = classifier.predict_dist(frame), classifier.decompose(frame)
+    np.testing.assert_allclose(told.probs, probs, rtol=1e-5)
+    np.testing.assert_allclose(parts.total, -(probs * np.log(probs)).sum(axis=1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
+    with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):
+        classifier.log_score(frame[:1], ["free"])
+
+
+@pytest.mark.parametrize("labels", [[False, True], [-1, 7], [0.0, 2.0], ["?", "NA"]])
+def test_labels_may_be_of_any_kind(labels: list[Any], tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.asarray(labels)[(X[:, 0] > 0).astype(int)]
+    model = db.DistilledClassifier(**SMALL).fit(X, y)
+    assert model.classes_.tolist() == labels
+    assert model.classes_.dtype == y.dtype
+    assert model.score(X, y) > 0.8
+    model.save(tmp_path / "model.safetensors")
+    again = db.DistilledClassifier.load(tmp_path / "model.safetensors")
+    assert again.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_grid_searches_pipelines_and_folds_compile_once(compilations: Counter[str]) -> None:
+    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 512."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL))
+    pipeline.fit(X, X[:, 0]).predict(X)
+    compilations.clear()
+    search = GridSearchCV(pipeline, {"distilledregressor__max_steps": [1500, 2000]}, cv=2).fit(X, X[:, 0])
+    assert search.best_score_ > 0.5
+    assert len(cross_val_score(search.best_estimator_, X, X[:, 1], cv=2)) == 2
+    X = rng.normal(size=(400, 4))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = db.DistilledRegressor(**SMALL).fit(X, np.nan_to_num(X[:, 0]))
+    assert model.params_[0].weight.shape == (8, 8)
+    assert model.draws_.network[0].weight.shape[1:] == (4, 8)
+    assert compilations == {}
+
+
+def test_a_warm_start_goes_on_from_what_was_learnt(regressor: db.DistilledRegressor) -> None:
+    """So few steps that a student which began anew would know nothing."""
+    frame, price = houses(100, seed=3)
+    model = pickle.loads(pickle.dumps(regressor)).set_params(warm_start=True, max_steps=1)
+    model.fit(frame, price)
+    assert model.schema_ is not None
+    assert model.schema_ == regressor.schema_
+    changes = [
+        np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (model.params_, regressor.params_)), strict=True)
+    ]
+    assert 0 < max(changes) < 0.2
+    assert model.score(frame, price) > 0.8
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.fit(frame.rename(columns={"town": "city"}), price)
+    with pytest.raises(db.InvalidInput, match=r"hidden was \(4,\) and is now \(5,\): set it back, or set warm_start"):
+        model.set_params(hidden=(5,)).fit(frame, price)
+
+
+def test_a_saved_estimator_predicts_as_before(
+    regressor: db.DistilledRegressor, classifier: db.DistilledClassifier, tmp_path: Path, trees_equal: Any
+) -> None:
+    frame, _ = houses(20, seed=4)
+    path = tmp_path / "model.safetensors"
+    for model in (regressor, classifier):
+        model.save(path)
+        again = type(model).load(path)
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        assert trees_equal((again.params_, again.draws_), (model.params_, model.draws_))
+        assert again.get_params() == model.get_params()
+        for name in ("schema_", "notes_", "choices_", "diagnosis_", "n_features_in_"):
+            assert getattr(again, name) == getattr(model, name), name
+        assert again.feature_names_in_.tolist() == model.feature_names_in_.tolist()
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_files_that_hold_something_else_are_refused(classifier: db.DistilledClassifier, tmp_path: Path) -> None:
+    with pytest.raises(db.RunError, match=r"nowhere is not there: name a file that DistilledRegressor\.save wrote"):
+        db.DistilledRegressor.load(tmp_path / "nowhere")
+    classifier.save(tmp_path / "classifier")
+    with pytest.raises(db.RunError, match=r"holds a DistilledClassifier: load it by DistilledClassifier\.load"):
+        db.DistilledRegressor.load(tmp_path / "classifier")
+    write_arrays(tmp_path / "arrays", {"a": np.zeros(3)})
+    (tmp_path / "text").write_text("hello")
+    for name in ("arrays", "text"):
+        with pytest.raises(db.RunError, match=rf"{name} holds no estimator, not what DistilledRegressor\.save wrote"):
+            db.DistilledRegressor.load(tmp_path / name)
+
+
+def test_an_exported_student_agrees(regressor: db.DistilledRegressor) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    frame, _ = houses(50, seed=5)
+    session = onnxruntime.InferenceSession(regressor.to_onnx(), providers=["CPUExecutionProvider"])
+    columns = {name: frame[name].to_numpy() for name in ("size",)} | {
+        name: frame[name].astype(str).str.lower().to_numpy(object) for name in ("kind", "town", "new")
+    }
+    mean, std = session.run(["mean", "std"], regressor.schema_.matrices(columns))
+    expected = regressor.predict(frame, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-4)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "X", "y", "message"),
+    [
+        ({"hidden": 50}, None, None, r"hidden must be a sequence of widths such as \(50,\), not 50"),
+        ({"chains": 0}, None, None, r"chains must be a whole number of at least 1, not 0"),
+        ({"time_budget": -1}, None, None, r"time_budget \(in seconds, None for no limit\) must be a positive number"),
+        ({"max_steps": 0.5}, None, None, r"max_steps \(None for no limit\) must be a whole number"),
+        ({}, None, [1.0] * 12, r"'y' is 1 in every row: there is nothing to learn"),
+        (
+            {},
+            np.ones((12, 2)),
+            None,
+            r"no column to predict 'y' from: 'x0', 'x1' left out: every row has the same value",
+        ),
+        ({}, pd.DataFrame({"when": pd.date_range("2020", periods=12)}), None, r"'when' holds dates or times"),
+        ({}, pd.DataFrame({"a": [1.0, np.inf] * 6}), None, r"infinite number, in row 1 of column 'a'"),
+        ({}, pd.DataFrame({"a": [1.0]}), [1.0], r"X has shape \(1, 1\): give at least 2 rows"),
+        ({}, None, [1.0, np.nan] * 6, r"Input y contains NaN"),
+    ],
+)
+def test_what_cannot_be_used_is_named(settings: dict[str, Any], X: Any, y: Any, message: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2)) if X is None else X
+    with pytest.raises(ValueError, match=message):
+        db.DistilledRegressor(**SMALL | settings).fit(X, rng.normal(size=len(X)) if y is None else y)
+
+
+def test_rows_that_count_are_a_column_like_any_other() -> None:
+    """A file's first column may number its lines; a column that somebody chose is there to be read."""
+    X = np.arange(30.0)[:, None]
+    assert db.DistilledRegressor(**SMALL).fit(X, 3 * X[:, 0]).score(X, 3 * X[:, 0]) > 0.9
+
+
+def test_a_missing_label_and_a_lone_class_are_named() -> None:
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    with pytest.raises(db.InvalidInput, match=r"y has no label in row 2: leave out rows without one"):
+        db.DistilledClassifier(**SMALL).fit(X, ["a", "b", None, "a", "b", "a"])
+    with pytest.raises(db.InvalidInput, match=r"y holds one class only, 'a': give examples of at least two"):
+        db.DistilledClassifier(**SMALL).fit(X, ["a"] * 6)
+
+
+def test_scikit_learn_is_loaded_only_for_the_estimators() -> None:
+    code = """
+import sys
+import darkbayes, darkbayes.api
+assert "sklearn" not in sys.modules
+assert "DistilledRegressor" in dir(darkbayes)
+sys.modules["sklearn.base"] = None
+try:
+    darkbayes.DistilledRegressor
+except ImportError as problem:
+    assert 'pip install "darkbayes[sklearn]"' in str(problem), problem
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,118 @@
+"""Fits share compiled code: what is filled up for it changes nothing (that they do: test_estimators.py)."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import darkbayes as db
+from darkbayes.fit import sharing
+from darkbayes.model import layers
+from darkbayes.teacher import gradient_noise
+from darkbayes.types import Data
+
+
+def slope(examples: int) -> tuple[Data, float, float]:
+    """Examples of one input whose first quarter is unlike the others; mean and variance of its weight."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(examples, 1)).astype(np.float32)
+    y = np.where(np.arange(examples)[:, None] < examples / 4, 2.0, -1.0) * x + rng.normal(size=x.shape)
+    precision = 1.0 + float((x**2).sum())
+    return Data(x, y.astype(np.float32)), float((x * y).sum()) / precision, 1 / precision  # pyright: ignore
+
+
+@pytest.mark.parametrize("examples", [6, 400])
+def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(linear: db.Network, examples: int) -> None:
+    """Six examples in batches of a hundred, and 400 of which some fill up 512 rows, with seven columns of zeros.
+
+    100 chains keep 40 draws each, 100 steps apart: the standard error of the mean is about a fiftieth of the standard
+    deviation, and that of the variance 3 %, on top of what a step of 0.05 inflates it by. Were the rows that fill up
+    drawn as well, the mean would be off by more than a standard deviation.
+    """
+    data, mean, variance = slope(examples)
+    posterior = db.Posterior(linear, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=examples)
+    filled = data._replace(x=sharing.fill_columns(data.x, 8))
+    chain = sharing.make_chain(posterior, filled, batch_size=100)
+    sampler = dataclasses.replace(chain.transformation, step_size=jnp.float32(0.05))
+    chain = dataclasses.replace(chain, transformation=sampler, burn_in=1000, thin=100)
+    draws = np.asarray(db.sample(chain, jax.random.key(0), num_chains=100, num_draws=40).network)[..., 0]
+    gap = (draws - [mean, *[0.0] * 7]) / np.sqrt([variance, *[1.0] * 7])
+    np.testing.assert_allclose(gap.mean(axis=(0, 1)), 0.0, atol=0.1)
+    # The weights of zeros have the prior's law, but for the noise that is left to minibatches, which bring them none.
+    squares = (gap**2).mean(axis=(0, 1))
+    assert squares[0] == pytest.approx(1.0, abs=0.1)
+    np.testing.assert_allclose(squares[1:], 1.0, atol=0.15)
+
+
+def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack: Any) -> None:
+    data, *_ = slope(20)
+    posterior = db.Posterior(linear, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=20)
+    draws = draw_stack(posterior, data.x, 3)
+    found = gradient_noise(sharing.make_chain(posterior, data, 100), draws, jax.random.key(0))
+    assert found is not None
+    exact = db.configurational_temperature(posterior, draws, data)
+    np.testing.assert_allclose(found.temperature, exact, rtol=1e-4)
+
+
+def test_queries_leave_columns_that_fill_up_alone() -> None:
+    queries: Any = sharing.table_queries(4, numbers=2, groups=[(2, 3)], scales=(0.1, 0.5), between=0.2, share=0.5).over(8)
+    x = jnp.zeros((200, 8)).at[:100, 2].set(1.0).at[100:, 3].set(1.0)
+    asked = np.asarray(eqx.filter_jit(queries)(jax.random.key(0), x, None))
+    assert (asked[:, 4:] == 0).all()
+    noise = asked[:, :2]
+    near = np.abs(noise).max(axis=1) < 0.3
+    assert 0.3 < near.mean() < 0.9
+    assert 0.1 < noise.std() < 0.5
+    assert (asked[:, 2:4].sum(axis=1) == 1).all()
+    moved = (asked[:, 2:4] != np.asarray(x[:, 2:4])).any(axis=1).mean()
+    assert 0.15 < moved < 0.35
+
+
+def test_the_learning_rate_falls_as_the_cosine_of_optax() -> None:
+    mine = sharing.FallingAdam(0.1, jnp.float32(3.0))
+    theirs = optax.adam(optax.cosine_decay_schedule(0.1, 3))
+    weights = jnp.array([1.0, -2.0])
+    my_state, their_state = mine.init(weights), theirs.init(weights)
+    for _ in range(5):
+        found, my_state = mine.update(weights, my_state)
+        expected, their_state = theirs.update(weights, their_state)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_weights_come_back_from_being_filled_up() -> None:
+    network = db.mlp([3], 1)
+    narrow, wide = np.zeros((1, 2), np.float32), np.zeros((1, 8), np.float32)
+    weights = network.init(jax.random.key(0), jnp.asarray(narrow))
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf] * 5), weights)
+    filled = sharing.reshaped(network, stacked, wide)
+    assert filled[0].weight.shape == (5, 3, 8)
+    assert (filled[0].weight[..., 2:] == 0).all()
+    back = sharing.reshaped(network, filled, narrow)
+    assert jax.tree.structure(back) == jax.tree.structure(weights)
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (back, stacked)), strict=True))
+    assert sharing.share_of_weights(network, narrow, wide) == (6 + 3 + 3 + 1) / (24 + 3 + 3 + 1)
+
+
+def test_networks_of_equal_layers_are_the_same_functions() -> None:
+    assert db.mlp([3, 2], 1) == db.mlp((3, 2), np.int64(1))
+    assert db.cnn([3], 2, 1) == db.cnn([3], 2, 1)
+    assert db.mlp([3], 1).apply is not db.mlp([3], 1, jnp.tanh).apply
+    with pytest.raises(db.InvalidInput, match=r"not 3\.0"):
+        db.mlp([3.0], 1)  # pyright: ignore[reportArgumentType]
+
+    class Times(layers.Layer):
+        """Somebody's layer, which does not say that it compares by its factor."""
+
+        def __init__(self, factor: float) -> None:
+            object.__setattr__(self, "factor", factor)
+
+        def apply(self, weights: Any, x: Any) -> Any:
+            return self.factor * x  # pyright: ignore[reportAttributeAccessIssue]
+
+    two, three = (db.sequential([Times(factor)]).apply((), jnp.ones((1, 1))) for factor in (2.0, 3.0))
+    assert (float(two[0, 0]), float(three[0, 0])) == (2.0, 3.0)
