@@ -60,7 +60,9 @@ def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack:
 
 
 def test_queries_leave_columns_that_fill_up_alone() -> None:
-    queries: Any = sharing.table_queries(4, numbers=2, groups=[(2, 3)], scales=(0.1, 0.5), between=0.2, share=0.5).over(8)
+    queries: Any = sharing.table_queries(4, numbers=2, groups=[(2, 3)], scales=(0.1, 0.5), between=0.2, share=0.5).over(
+        8
+    )
     x = jnp.zeros((200, 8)).at[:100, 2].set(1.0).at[100:, 3].set(1.0)
     asked = np.asarray(eqx.filter_jit(queries)(jax.random.key(0), x, None))
     assert (asked[:, 4:] == 0).all()
