@@ -5,6 +5,8 @@ import importlib.util
 import json
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from darkbayes import bench, cli
@@ -97,3 +99,39 @@ def test_the_service_bears_many_clients_and_wrong_requests():
     assert found["errors"][0]["mean"] == 0
     assert found["server_errors"][0]["mean"] == 0
     assert found["refused"][0]["mean"] == 40
+
+
+def test_a_large_file_is_predicted_in_order_and_its_bad_rows_are_found():
+    if importlib.util.find_spec("pyarrow") is None:
+        pytest.skip("needs pyarrow: pip install 'darkbayes[tables]'")
+    found = metrics_of(bench.run("predict", seed=0, quiet=True, gigabytes=1e-3, bad=3))
+    assert found["rows"][0]["mean"] > 5_000
+    assert found["order_kept"][0]["mean"] == 1.0
+    assert found["bad_rows_found"][0]["mean"] == 3
+    assert 0 < found["peak_rss_mb"][0]["mean"] < found["peak_rss_mb"][0]["bar"]
+
+
+def test_a_student_is_compared_with_averages_over_its_teachers_draws():
+    sizes: dict[str, Any] = {"hidden": (5,), "student_hidden": (8, 8), "draws": 3, "repetitions": 1}
+    found = metrics_of(bench.run("export", seed=0, quiet=True, time_budget=None, **sizes))
+    assert len(found["latency_us"]) == 2 + 4
+    assert len(found["latency_ratio"]) == 4
+    assert {row["bar"] for row in found["latency_ratio"]} == {500.0}
+    assert found["size_ratio"][0]["bar"] == 1.1
+
+
+def test_all_ways_to_average_over_draws_agree():
+    from darkbayes.bench import export
+
+    prepared, options = export._boston(0), export.Options(hidden=(5,), student_hidden=(8,), time_budget=None)
+    posterior, _, _, draws = export._fitted(prepared, options, jax.random.key(0))
+    x = np.asarray(prepared.train.x[:1])
+    ways = [
+        export._one_by_one(draws, x, (5,)),
+        export._in_numpy(draws, x),
+        export._one_program(posterior, draws, x, export._in_turn),
+        export._one_program(posterior, draws, x, export._at_once),
+    ]
+    first, *others = (np.asarray(way()[0]).reshape(-1) for way in ways)
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-4, atol=1e-5)

@@ -201,7 +201,7 @@ def test_checkpoints_take_little_of_a_runs_time(save_s, between, tmp_path, monke
         saved.append(now[0])
         now[0] += save_s
 
-    def chunks(state: Snapshot, steps: int) -> Iterator[Snapshot]:
+    def chunks(state: Snapshot, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         for step in range(1, steps + 1):
             now[0] += 0.5
             yield Snapshot(state, step, None, None)

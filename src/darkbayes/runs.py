@@ -49,13 +49,8 @@ class Run:
         """Open a new folder, or with `resume` one that holds the same run already."""
         self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
         self.seconds = 0.0
-        if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path} is a file: choose a folder")
-        # The configuration is written last: without it, a run was killed as it began, and begins anew.
-        if self.path.is_dir() and any(
-            not _is_left_over(entry) and entry.name != "began.json" for entry in self.path.iterdir()
-        ):
-            self._check_existing(resume)
+        if check_folder(self.path, resume=resume):
+            self._check_existing()
             for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
                 left_over.unlink()
             self.origin = read_json(self.path / "began.json")
@@ -65,11 +60,7 @@ class Run:
             write_json(self.path / "began.json", self.origin)
             write_json(self.path / "config.json", self.config)
 
-    def _check_existing(self, resume: bool) -> None:
-        if not (self.path / "config.json").exists():
-            raise RunError(f"{self.path} is not empty and holds no run: choose another folder")
-        if not resume:
-            raise RunError(f"{self.path} already holds a run: go on with it by resume (--resume), or choose another")
+    def _check_existing(self) -> None:
         found = read_json(self.path / "config.json")
         changes = _differences(found, self.config)
         if changes:
@@ -168,6 +159,20 @@ class Run:
         paths = sorted(self.path.rglob(f"{kind}.json"))
         found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
         return {kind: found} if found else {}
+
+
+def check_folder(path: Path, *, resume: bool) -> bool:
+    """Whether a folder holds a run already, which `resume` says is wanted; one that cannot be used is refused."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file: choose a folder")
+    # The configuration is written last: without it, a run was killed as it began, and begins anew.
+    if not path.is_dir() or all(_is_left_over(entry) or entry.name == "began.json" for entry in path.iterdir()):
+        return False
+    if not (path / "config.json").exists():
+        raise RunError(f"{path} is not empty and holds no run: choose another folder")
+    if not resume:
+        raise RunError(f"{path} already holds a run: go on with it by resume (--resume), or choose another")
+    return True
 
 
 def _is_left_over(path: Path) -> bool:

@@ -43,7 +43,10 @@ class Shipped:
         try:
             self._session = onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
         except Exception as problem:  # onnxruntime's own errors share no other base.
-            raise RunError(f"{self.path} is no ONNX model that runs here ({problem}): export the run again") from None
+            raise RunError(
+                f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "
+                "export` wrote"
+            ) from None
         told = self._session.get_modelmeta().custom_metadata_map
         if SCHEMA not in told:
             raise RunError(f"{self.path} does not say what its inputs mean: it is none that `darkbayes export` wrote")

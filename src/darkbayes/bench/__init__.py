@@ -1,4 +1,4 @@
-"""What the package costs, measured: time a step, memory, bits after a kill, time to import."""
+"""What the package costs, measured: time a step, memory, bits after a kill, time to import, to predict, to serve."""
 
 import importlib
 import time
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from darkbayes.errors import InvalidInput
-from darkbayes.runs import provenance
 
 
 def _bench(name: str) -> Callable[..., list[dict[str, Any]]]:
@@ -19,7 +18,8 @@ def _bench(name: str) -> Callable[..., list[dict[str, Any]]]:
 
 
 BENCHES: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    name: _bench(name) for name in ("engine", "fits", "memory", "resume", "samplers", "service", "startup", "targets")
+    name: _bench(name)
+    for name in ("engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets")
 }
 """Each benchmark by name; called with `seed` and `quiet`, and any of its sizes, it returns rows of results."""
 
@@ -28,6 +28,8 @@ def run(name: str, *, seed: int, quiet: bool, **sizes: Any) -> dict[str, Any]:
     """Run a benchmark and return its results; `sizes` are those of the benchmark's own `rows`."""
     if name not in BENCHES:
         raise InvalidInput(f"no benchmark is called {name!r}: choose one of {', '.join(BENCHES)}")
+    from darkbayes.runs import provenance  # Not above: a process that measures its own memory would load JAX.
+
     began = time.time()
     rows = BENCHES[name](seed=seed, quiet=quiet, **sizes)
     preset = "custom" if sizes else "default"

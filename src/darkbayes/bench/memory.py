@@ -7,16 +7,15 @@ The programs are compiled beforehand and read from a cache: the compiler needs m
 time, behind which a run that grows could hide.
 """
 
-import resource
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import jax
 import optax
 
 from darkbayes.bench.common import output_of, python, say, with_bar
+from darkbayes.bench.peak import peak_megabytes
 from darkbayes.data import toy2d
 from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
 from darkbayes.runs import row
@@ -53,17 +52,6 @@ def distil_toy(draws: int, seed: int) -> None:
     student = Student(mlp([10], 2), SoftmaxStudent(2), optax.sgd(1e-2))
     settings = Settings(query_batch=20, reservoir=10)
     distil(teacher, student, uniform_box(-10.0, 10.0), distil_key, steps=draws, settings=settings, quiet=True)
-
-
-def peak_megabytes() -> float:
-    """The largest resident set that this process has had."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Linux hands the peak of the parent that started a process on to its ``ru_maxrss``, but not to ``VmHWM``.
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 if __name__ == "__main__":

@@ -71,13 +71,13 @@ def rows(
     return found
 
 
-def ship_boston(folder: Path, seed: int) -> list[dict[str, float]]:
+def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
     """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
     table = load("boston")
     columns = dict(zip(table.features, table.x.T, strict=True))
     schema = infer_schema(from_columns(columns | {table.target: table.y}), table.target).schema
     family = GaussianStudent(decompose=True)
-    student = Student(mlp(HIDDEN, family.width), family, optax.adam(1e-3))
+    student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))
     return [dict(zip(table.features, row.tolist(), strict=True)) for row in table.x]

@@ -4,8 +4,15 @@ modelling.py     one's own data: fit, predict, evaluate, report, export, serve
 research.py      the paper and the engine: reproduce, bench, data
 """
 
+import contextlib
+import functools
+import inspect
+import io
+import operator
+import os
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -13,50 +20,91 @@ from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serv
 from darkbayes.cli.research import Bench, Data, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 
-EXAMPLES = """\
-examples:
-  darkbayes fit houses.csv --target price        a student, its scores and a report, in runs/houses-price
-  darkbayes predict runs/houses-price new.csv -o predictions.csv
-  darkbayes evaluate runs/houses-price labelled.csv
-  darkbayes serve runs/houses-price              an HTTP service, and a page to play with
-  darkbayes fit photos/                          a folder with a subfolder of images for each class
-  darkbayes reproduce toy2d --preset quick       the paper's Table 2 in a minute
-  darkbayes data get boston --out .              a data set to begin with; `data list` shows all
-  darkbayes --tyro-print-completion bash         completion for bash, zsh or tcsh
+ABOUT = """\
+Distil a Bayesian neural network into an ordinary one while it is being sampled.
 
-exit codes: 0 done, 1 the fit diverged, 2 something to mend in the command or its files, 130 interrupted
+examples:
+  darkbayes data get boston --out .            a table to begin with
+  darkbayes fit boston.csv --target MEDV       a student, scores and a report
+  darkbayes predict runs/boston-MEDV new.csv -o predictions.csv
+  darkbayes evaluate runs/boston-MEDV labelled.csv
+  darkbayes serve runs/boston-MEDV             a service, and a page to play with
+  darkbayes reproduce toy2d --preset quick     the paper's Table 2 in a minute
+  darkbayes COMMAND --help                     more examples, and every option
+
+exit codes: 0 done, 1 a fit diverged, 2 something to mend in the command or its
+files, 130 interrupted
 """
 
-Command = (
-    Annotated[Fit, tyro.conf.subcommand("fit")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Serve, tyro.conf.subcommand("serve")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[tyro.conf.OmitArgPrefixes[Data], tyro.conf.subcommand("data")]
-)
+PROGRAM = "darkbayes"
+BROKEN_PIPE = 141
+"""The exit code of a program that writes to one that has ended, as shells have it: 128 and the signal's number."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print a script by which a shell completes commands and options.
+
+    examples:
+      source <(darkbayes completion bash)                     now; in ~/.bashrc for good
+      darkbayes completion zsh > ~/.zfunc/_darkbayes          a folder of your $fpath
+      darkbayes completion fish > ~/.config/fish/completions/darkbayes.fish
+    """
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """for which shell"""
+
+    def run(self) -> None:
+        """Run it."""
+        with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
+            _parsed(["--tyro-print-completion", self.shell])
+        # Where there is nothing to suggest, bash suggests files.
+        print(script.getvalue().replace("\ncomplete -F ", "\ncomplete -o default -F "))
+
+
+COMMANDS: dict[str, Any] = {
+    "fit": Fit,
+    "predict": Predict,
+    "evaluate": Evaluate,
+    "report": Report,
+    "export": Export,
+    "serve": Serve,
+    "reproduce": Reproduce,
+    "bench": Bench,
+    "data": Data,
+    "completion": Completion,
+}
+
+
+def _command(name: str, arguments: list[str]) -> Any:
+    """A command as tyro takes it; its examples are shown in its own help and not in the list of all commands."""
+    kind, told = COMMANDS[name], inspect.cleandoc(COMMANDS[name].__doc__ or "")
+    short = told.split("\n\n")[0]
+    options = tyro.conf.subcommand(name, description=told if arguments[:1] == [name] else short)
+    # The commands of `data` are its argument, whose name nobody needs to see.
+    return Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options]
+
+
+def _parsed(arguments: list[str]) -> Any:
+    command = functools.reduce(operator.or_, (_command(name, arguments) for name in COMMANDS))
+    return tyro.cli(command, prog=PROGRAM, description=ABOUT, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point; exits with 2 for what the user can mend, 1 for a run that diverged, 130 when interrupted."""
-    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
         from darkbayes.version import __version__
 
         print(f"darkbayes {__version__}")
         return
-    command = tyro.cli(
-        Command,  # pyright: ignore[reportArgumentType]
-        prog="darkbayes",
-        description="Distil a Bayesian neural network into one ordinary network while it is being sampled.\n\n"
-        + EXAMPLES,
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
     try:
-        command.run()
+        _parsed(arguments).run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, wants no more of it; nor does Python when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(BROKEN_PIPE) from None
     except (InvalidInput, RunError, DataError, OSError) as problem:
         print(f"darkbayes: {problem}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -2,9 +2,24 @@
 
 import importlib.util
 import json
+import math
 import sys
+from pathlib import Path
+from typing import Annotated
 
-from darkbayes.errors import InvalidInput
+import tyro
+
+from darkbayes.errors import InvalidInput, RunError
+
+
+def value(metavar: str, *, default: bool = True, aliases: tuple[str, ...] = ()) -> object:
+    """How an argument is shown in the help; `default` says whether its default value is worth a word."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if default else "", aliases=aliases or None)
+
+
+Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
+OptionalFile = Annotated[Path | None, value("FILE", default=False)]
+OptionalFolder = Annotated[Path | None, value("FOLDER", default=False)]
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 """Of durations, in seconds."""
@@ -20,15 +35,25 @@ def seconds(text: str) -> float | None:
         return None
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
-        return float(number) * UNITS[unit]
+        found = float(number) * UNITS[unit]
     except ValueError:
-        raise InvalidInput(f"--time-budget {text} is no duration: write 60s, 5m, 1h or none") from None
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise InvalidInput(f"--time-budget {text!r} is no duration: write 60s, 5m, 1h or none")
+    return found
 
 
 def check_seed(seed: int) -> None:
     """Refuse a seed that is none."""
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a path that leads to no folder; whether it holds a run is found out when it is read."""
+    if not folder.is_dir():
+        told = "is a file" if folder.exists() else "is not there"
+        raise RunError(f"{folder} {told}: name the folder of a run, as `darkbayes fit` made it")
 
 
 def require(*modules: str) -> None:

@@ -9,63 +9,90 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from darkbayes.cli.common import check_seed, require, seconds, show, tell
+from darkbayes.cli.common import (
+    Flag,
+    OptionalFile,
+    OptionalFolder,
+    check_run,
+    check_seed,
+    require,
+    seconds,
+    show,
+    tell,
+    value,
+)
 from darkbayes.errors import InvalidInput
 
-RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+Required = tyro.conf.Positional[Path]
+RunFolder = Annotated[Required, value("RUN")]
 OnBad = Literal["refuse", "skip"]
+Delimiter = Annotated[str | None, value("CHARACTER", default=False)]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a table (CSV, Parquet) or a folder of images by class; writes a student, its scores and a report."""
+    """Fit a table or a folder of images: a student, its scores, a report.
 
-    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE|FOLDER")]
+    examples:
+      darkbayes fit houses.csv --target price
+      darkbayes fit houses.csv --target price --ignore id address --out houses
+      darkbayes fit patients.parquet --target ill --task classification
+      darkbayes fit photos/               a subfolder of images for each class
+    """
+
+    source: Annotated[Required, value("FILE|FOLDER")]
     """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
-    target: str | None = None
+    target: Annotated[str | None, value("COLUMN", default=False)] = None
     """the column to predict; not for images"""
     task: Literal["auto", "regression", "classification"] = "auto"
     """whether to predict a number or a class; by default the target's values tell"""
-    time_budget: str = "5m"
+    time_budget: Annotated[str, value("TIME")] = "5m"
     """how long sampling and distilling may take at most: 60s, 5m, 1h, or none"""
-    ignore: tuple[str, ...] = ()
+    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """columns to leave out"""
-    held_out: float = 0.2
+    held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
-    hidden: tuple[int, ...] = (50,)
+    hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (50,)
     """widths of the hidden layers of the network that is sampled (tables)"""
-    student_hidden: tuple[int, ...] = (100, 100)
+    student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (100, 100)
     """widths of the student's hidden layers (tables)"""
-    chains: int = 8
+    chains: Annotated[int, value("NUMBER")] = 8
     """chains that sample side by side"""
-    delimiter: str | None = None
+    delimiter: Delimiter = None
     """what separates the fields of a CSV file; found out by default"""
-    seed: int = 0
+    seed: Annotated[int, value("NUMBER")] = 0
     """the same seed gives the same bits on the same machine, unless the time budget ends the fit"""
-    out: Path | None = None
+    out: OptionalFolder = None
     """the run's folder; runs/NAME-TARGET by default"""
-    resume: bool = False
+    resume: Flag = False
     """go on with the run that the folder holds"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress bars and notes"""
-    json: bool = False
+    json: Flag = False
     """print the results as JSON instead of a table"""
 
     def run(self) -> None:
         """Run it."""
-        require("pyarrow", "onnx", "matplotlib", "jinja2")
+        require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
         check_seed(self.seed)
+        if not 0.0 <= self.held_out < 1.0:
+            raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
+        if not self.source.exists():
+            raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.fit import Options, fit_folder
-        from darkbayes.report import write_report
+        from darkbayes.report import chains_line, write_report
+        from darkbayes.runs import check_folder
 
+        out = self.out or Path("runs") / self._name()
+        check_folder(out, resume=self.resume)
         options = Options(tuple(self.hidden), tuple(self.student_hidden), self.chains, seconds(self.time_budget))
         prepared = self._prepared()
         tell(prepared.notes, self.quiet)
-        out = self.out or Path("runs") / self._name()
         results = fit_folder(prepared, self._config(), options, self.seed, out, resume=self.resume, quiet=self.quiet)
         page = write_report(out)
         show(results, self.json)
         if not self.json:
+            print(f"chains: {chains_line(results)}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
 
     def _prepared(self) -> Any:
@@ -109,21 +136,28 @@ class Fit:
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict the rows of a file of any size, or images; CSV or Parquet comes out, in the same order."""
+    """Predict the rows of a file of any size, or images, in their order.
+
+    examples:
+      darkbayes predict runs/houses-price new.csv -o predictions.csv
+      darkbayes predict runs/houses-price new.parquet -o predictions.parquet
+      darkbayes predict runs/houses-price new.csv --on-bad skip | less
+      darkbayes predict runs/photos picture.png
+    """
 
     folder: RunFolder
     """a run's folder, or an exported .onnx file"""
-    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    source: Annotated[Required, value("FILE")]
     """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
-    out: Annotated[str, tyro.conf.arg(aliases=["-o"])] = "-"
+    out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
-    level: float = 0.9
+    level: Annotated[float, value("SHARE")] = 0.9
     """the probability that the intervals hold (regression)"""
     on_bad: OnBad = "refuse"
     """what to do with rows that cannot be read: refuse the file, or skip them and say which"""
-    delimiter: str | None = None
+    delimiter: Delimiter = None
     """what separates the fields of a CSV file; found out by default"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress bar and notes"""
 
     def run(self) -> None:
@@ -145,25 +179,30 @@ class Predict:
                 writer.write(
                     _predicted(shipped, batch), getattr(batch, "lines", None) if unit != "file" else batch.paths
                 )
-                show_progress(batches.num_rows)
+                show_progress(batches.num_rows, total=batches.estimate)
         tell(batches.notes, self.quiet)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score a student on a file that has the target: log likelihood, error, calibration."""
+    """Score a student on a file that has the target.
+
+    examples:
+      darkbayes evaluate runs/houses-price labelled.csv
+      darkbayes evaluate runs/photos more-photos/ --json
+    """
 
     folder: RunFolder
     """a run's folder, or an exported .onnx file"""
-    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    source: Annotated[Required, value("FILE")]
     """a CSV or Parquet file with the columns of the fit and the target; or a folder of images by class"""
     on_bad: OnBad = "refuse"
     """what to do with rows that cannot be read: refuse the file, or skip them and say which"""
-    delimiter: str | None = None
+    delimiter: Delimiter = None
     """what separates the fields of a CSV file; found out by default"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress bar and notes"""
-    json: bool = False
+    json: Flag = False
     """print the results as JSON instead of a table"""
 
     def run(self) -> None:
@@ -179,9 +218,9 @@ class Evaluate:
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
             for batch in batches:
                 scores.add(_predicted(shipped, batch), batch.target)
-                show_progress(batches.num_rows)
+                show_progress(batches.num_rows, total=batches.estimate)
         tell(batches.notes, self.quiet)
-        show({"experiment": "evaluate", "preset": "", "rows": scores.rows("student")}, self.json)
+        show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
 
 
 def _batches(source: Path, schema: Any, on_bad: OnBad, delimiter: str | None, *, target: bool) -> Any:
@@ -198,16 +237,22 @@ def _predicted(shipped: Any, batch: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """Write the report of a finished run again."""
+    """Write the report of a finished run again.
 
-    folder: tyro.conf.Positional[Path]
+    examples:
+      darkbayes report runs/houses-price
+      darkbayes report runs/toy1d-best --figure toy1d.png
+    """
+
+    folder: RunFolder
     """the run's folder"""
-    figure: Path | None = None
+    figure: OptionalFile = None
     """write the paper's figure to this image file as well (.png, .svg or .pdf)"""
 
     def run(self) -> None:
         """Run it."""
         require("matplotlib", "jinja2")
+        check_run(self.folder)
         from darkbayes import report
 
         print(report.write_report(self.folder))
@@ -218,19 +263,28 @@ class Report:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's student as a file for elsewhere: ONNX, a PyTorch state dict, or safetensors."""
+    """Write a student as a file: ONNX, PyTorch state dict, safetensors.
+
+    examples:
+      darkbayes export runs/houses-price -o houses.onnx
+      darkbayes export runs/houses-price --int8
+      darkbayes export runs/houses-price --int8 --on labelled.csv
+      darkbayes export runs/photos --torch
+    """
 
     folder: RunFolder
     """the run's folder"""
-    onnx: bool = False
+    onnx: Flag = False
     """raw columns or images in, predictions and both uncertainties out (the default)"""
-    torch: bool = False
+    torch: Flag = False
     """the weights as a state dict for the torch.nn.Sequential of the same layers"""
-    safetensors: bool = False
+    safetensors: Flag = False
     """the weights by name"""
-    int8: bool = False
-    """ONNX with weights in 8 bits: a quarter of the size"""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    int8: Flag = False
+    """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is told"""
+    on: OptionalFile = None
+    """a file with the target to measure the loss of --int8 on, instead of the rows that the fit held out"""
+    out: Annotated[Path | None, value("FILE", default=False, aliases=("-o",))] = None
     """the file to write; RUN/student with the ending of its kind by default"""
 
     def run(self) -> None:
@@ -240,30 +294,39 @@ class Export:
             raise InvalidInput(f"--{' and --'.join(chosen)} are files of their own: name one")
         if self.int8 and not chosen == ["onnx"]:
             raise InvalidInput(f"--int8 is for ONNX: leave out --{chosen[0]}")
-        require("onnx", *["torch"] * self.torch)
+        if self.on is not None and not self.int8:
+            raise InvalidInput(f"--on {self.on} is what the loss of --int8 is measured on: add --int8 or leave it out")
+        require("onnx", *["torch"] * self.torch, *["onnxruntime", "pyarrow"] * (self.on is not None))
+        check_run(self.folder)
         from darkbayes.fit import export_folder
 
-        for line in export_folder(self.folder, chosen[0], self.out, int8=self.int8):
+        for line in export_folder(self.folder, chosen[0], self.out, int8=self.int8, on=self.on):
             print(line)
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a student over HTTP: /predict, /schema, /healthz, and a page to play with."""
+    """Serve a student over HTTP: /predict, /schema, /docs, and a page.
+
+    examples:
+      darkbayes serve runs/houses-price
+      darkbayes serve houses.onnx --port 0 --quiet        prints the address alone
+      darkbayes serve runs/houses-price --host 0.0.0.0    for other machines, too
+    """
 
     folder: RunFolder
     """a run's folder, or an exported .onnx file"""
-    host: str = "127.0.0.1"
+    host: Annotated[str, value("ADDRESS")] = "127.0.0.1"
     """the address to listen on; by default only this machine can reach it"""
-    port: int = 8000
+    port: Annotated[int, value("NUMBER")] = 8000
     """where to listen; 0 for any port that is free"""
-    max_body: int = 8 * 2**20
+    max_body: Annotated[int, value("BYTES")] = 8 * 2**20
     """bytes that a request may have"""
-    max_rows: int = 10_000
+    max_rows: Annotated[int, value("NUMBER")] = 10_000
     """rows that a request may have"""
-    timeout: float = 20.0
+    timeout: Annotated[float, value("SECONDS")] = 20.0
     """seconds that a request may take"""
-    quiet: bool = False
+    quiet: Flag = False
     """say nothing but the address"""
 
     def run(self) -> None:

@@ -7,20 +7,26 @@ from typing import Annotated, Literal
 
 import tyro
 
-from darkbayes.cli.common import check_seed, require, show
+from darkbayes.cli.common import Flag, OptionalFile, OptionalFolder, check_seed, require, show, value
 from darkbayes.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper; writes results.json and report.html."""
+    """Run an experiment of the paper.
+
+    examples:
+      darkbayes reproduce toy2d --preset quick            Table 2 in a minute
+      darkbayes reproduce boston --out boston
+      darkbayes reproduce boston --out boston --resume    after an interruption
+    """
 
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
     """which experiment"""
     preset: Literal["best", "literal", "auto", "quick"] = "best"
     """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
     (toy2d, toy1d, uci). quick: best, smaller, one or two trials"""
-    trials: int | None = None
+    trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
     """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
@@ -28,17 +34,17 @@ class Reproduce:
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     only: Literal["dropout", "bbb", "ensemble"] | None = None
     """one kind of comparator to fit, and nothing else (mnist)"""
-    seed: int = 0
+    seed: Annotated[int, value("NUMBER")] = 0
     """the same seed gives the same bits on the same machine"""
-    out: Path | None = None
+    out: OptionalFolder = None
     """the run's folder; runs/EXPERIMENT-PRESET by default"""
-    resume: bool = False
+    resume: Flag = False
     """go on with the run that the folder holds"""
     report: bool = True
     """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress bars"""
-    json: bool = False
+    json: Flag = False
     """print the results as JSON instead of a table"""
 
     def run(self) -> None:
@@ -77,21 +83,27 @@ FIGURED = ("samplers", "targets")
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure the engine (speed, memory, resumption, import time) or the service, or compare samplers and targets."""
+    """Measure what the package costs, or compare samplers.
+
+    examples:
+      darkbayes bench engine
+      darkbayes bench predict --out bench-predict.json    5 GB on the disk meanwhile
+      darkbayes bench samplers --figure samplers.png
+    """
 
     what: tyro.conf.Positional[
-        Literal["engine", "fits", "memory", "resume", "samplers", "service", "startup", "targets"]
+        Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
     ]
     """which measurement; samplers and targets take a quarter of an hour"""
-    seed: int = 0
+    seed: Annotated[int, value("NUMBER")] = 0
     """where random numbers start"""
-    out: Path | None = None
+    out: OptionalFile = None
     """a JSON file for the results"""
-    figure: Path | None = None
+    figure: OptionalFile = None
     """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress lines"""
-    json: bool = False
+    json: Flag = False
     """print the results as JSON instead of a table"""
 
     def run(self) -> None:
@@ -118,7 +130,7 @@ class Bench:
 class DataList:
     """List the data sets by name: what they are, and whether they ship, are cached or need a download."""
 
-    json: bool = False
+    json: Flag = False
     """print the list as JSON instead of a table"""
 
     def run(self) -> None:
@@ -148,17 +160,22 @@ class DataList:
 
 @dataclass(frozen=True)
 class DataGet:
-    """Get a data set, check it and say where its files are and who served them."""
+    """Get a data set, check it and say where its files are and who served them.
+
+    examples:
+      darkbayes data get boston --out .
+      darkbayes data get mnist
+    """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which data set; `darkbayes data list` shows all"""
-    folder: Path | None = None
+    folder: OptionalFolder = None
     """read the files in this folder and nowhere else"""
-    offline: bool = False
+    offline: Flag = False
     """read the cache and nothing else"""
-    out: Path | None = None
+    out: OptionalFolder = None
     """copy the files into this folder: a table as NAME.csv, images as they are published"""
-    quiet: bool = False
+    quiet: Flag = False
     """no progress bars and notes"""
 
     def run(self) -> None:

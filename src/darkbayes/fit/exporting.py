@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
+from darkbayes.export import quantisation_loss
 from darkbayes.files import read_json, write_bytes
 from darkbayes.fit.automatic import Options, make_student
 from darkbayes.runs import load_student
 from darkbayes.student import Student
-from darkbayes.tables import ClassTarget, schema_from_dict
+from darkbayes.tables import Batch, ClassTarget, TableSchema, read_batches, read_image_batches, schema_from_dict
 from darkbayes.types import PyTree
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
@@ -29,14 +30,26 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     return student, params, schema
 
 
-def export_folder(folder: Path, kind: str, out: Path | None = None, *, int8: bool = False) -> list[str]:
-    """Write the student of a finished fit; returns what was done, in words."""
+def export_folder(
+    folder: Path, kind: str, out: Path | None = None, *, int8: bool = False, on: Path | None = None
+) -> list[str]:
+    """Write the student of a finished fit; returns what was done, in words.
+
+    Args:
+        folder: the run's.
+        kind: one of `SUFFIXES`.
+        out: the file; ``student`` in the folder by default, with the ending of its kind.
+        int8: whether ONNX has its weights in eight bits.
+        on: a table with the target, or images by class, on which to measure what is lost by that.
+    """
     if kind not in SUFFIXES:
         raise InvalidInput(f"kind must be one of {', '.join(SUFFIXES)}, not {kind!r}")
     student, params, schema = load_folder(folder)
     path = out or folder / f"student{'-int8' if int8 else ''}{SUFFIXES[kind]}"
     if path.is_dir():
         raise InvalidInput(f"--out {path} is a folder: name a file")
+    if path.suffix.lower() != SUFFIXES[kind]:
+        raise InvalidInput(f"--out {path} would be no {kind} file by its name: let it end in {SUFFIXES[kind]}")
     if kind == "torch":
         from darkbayes.export import to_state_dict
 
@@ -50,11 +63,39 @@ def export_folder(folder: Path, kind: str, out: Path | None = None, *, int8: boo
 
     content = to_onnx(student, params, schema)
     if int8:
-        from darkbayes.export import quantise
-
-        content = quantise(content)
+        return _export_int8(folder, content, schema, path, on)
     write_bytes(path, content)
     return [f"{path}: {len(content):,} bytes"]
+
+
+def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path | None) -> list[str]:
+    from darkbayes.export import quantise
+
+    small = quantise(content)
+    loss = read_json(folder / "fit.json").get("int8_loss") if on is None else _loss_on(on, content, small, schema)
+    write_bytes(path, small)
+    size = f"{path}: {len(small):,} bytes instead of {len(content):,}"
+    if loss is None:
+        return [size, "what this loses is not known, for no rows were held out: measure it with --on FILE"]
+    where = "the rows held out" if on is None else on
+    return [size, f"log likelihood a row on {where}: {'lower' if loss >= 0 else 'higher'} by {abs(loss):.2g} nats"]
+
+
+def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
+    """The mean log likelihood that is lost on a file, read some rows at a time."""
+    batches: Any = (
+        read_batches(source, schema, target=True)
+        if isinstance(schema, TableSchema)
+        else read_image_batches(source, schema, target=True)
+    )
+    total, count = 0.0, 0
+    for batch in batches:
+        rows: Any = batch.frame if isinstance(batch, Batch) else batch.images
+        total += len(batch) * quantisation_loss(content, small, schema.matrices(rows), np.asarray(batch.target))
+        count += len(batch)
+    if not count:
+        raise InvalidInput(f"{source} has no row with {schema.target.name!r}: is it empty everywhere?")
+    return total / count
 
 
 def _torch_bytes(state: dict[str, Any]) -> bytes:

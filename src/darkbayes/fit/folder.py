@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import named_leaves
-from darkbayes.export import to_onnx
+from darkbayes.export import quantisation_loss, quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, table_queries
 from darkbayes.fit.insights import dependence
@@ -73,6 +73,7 @@ def fit_folder(
     if prepared.held_out is not None:
         names = [of["column"] for of in along]
         found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, names, plug_key, out)
+        facts["int8_loss"] = _int8_loss(prepared, (out / "student.onnx").read_bytes())
     write_json(out / "fit.json", facts)
     run.seconds = time.time() - began
     return run.finish("fit", "auto", found, seed)
@@ -130,6 +131,16 @@ def _held_out(
     found = rows({method: score(target, predictive, y) for method, predictive in told.items()})
     counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
     return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)], steps
+
+
+def _int8_loss(prepared: Prepared, content: bytes) -> float:
+    """The log likelihood a row, in nats, that the student would lose by weights in eight bits."""
+    schema, target, held = prepared.schema, prepared.schema.target, prepared.held_out
+    assert held is not None
+    y = np.asarray(held.y)
+    told = target.decode(y) if isinstance(target, RealTarget) else np.asarray(target.classes, object)[y]
+    inputs = schema.matrices(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
+    return quantisation_loss(content, quantise(content), inputs, told)
 
 
 def _errors(found: list[dict[str, Any]], out: Path, target: RealTarget | ClassTarget) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from darkbayes.tables import (
     frame_of,
     infer_image_schema,
     infer_schema,
+    is_classes,
     rows_with_target,
     target_of,
 )
@@ -25,8 +26,8 @@ from darkbayes.types import Data
 
 MOST_HELD_OUT = 10_000
 """Rows that are held out at most: more would not make scores more certain, and teach more where they are."""
-STRATIFIED = 50
-"""Different values of the target up to which each is held out in proportion."""
+LEAST_TRAINED = 5
+"""Rows that must be left to learn from."""
 
 
 class Prepared(NamedTuple):
@@ -47,27 +48,34 @@ class Prepared(NamedTuple):
     """Numbers for the report."""
 
 
-def hold_out(values: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows to train on and of those to hold out, at random; alike in each class where there are few.
+def hold_out(values: np.ndarray, share: float, seed: int, *, classes: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the rows to train on and of those to hold out, at random; of classes, alike of each.
 
-    >>> train, held = hold_out(np.array(["a", "b"] * 10), 0.2, seed=0)
+    One row of each class trains in any case.
+
+    >>> train, held = hold_out(np.array(["a", "b"] * 10), 0.2, seed=0, classes=True)
     >>> len(train), sorted(np.array(["a", "b"] * 10)[held].tolist())
     (16, ['a', 'a', 'b', 'b'])
     """
     if not 0.0 <= share < 1.0:
         raise InvalidInput(f"held_out must be a share from 0 to below 1, not {share!r}")
-    share = min(share, MOST_HELD_OUT / len(values))
-    order = np.random.default_rng(seed).permutation(len(values))
-    names, class_of = np.unique(np.asarray(values, str), return_inverse=True)
-    if len(names) > STRATIFIED:
-        cut = round(share * len(order))
-        return np.sort(order[cut:]), np.sort(order[:cut])
-    held = []
-    for number in range(len(names)):
-        rows = order[class_of[order] == number]
-        held.append(rows[: round(share * len(rows))])
-    chosen = np.sort(np.concatenate(held))
-    return np.setdiff1d(order, chosen), chosen
+    number, rng = min(round(share * len(values)), MOST_HELD_OUT), np.random.default_rng(seed)
+    order = rng.permutation(len(values))
+    if classes:
+        # By class and otherwise at random; evenly spaced places in this order are of all classes in proportion.
+        _, class_of = np.unique(np.asarray(values, str), return_inverse=True)
+        order = order[np.argsort(class_of[order], kind="stable")]
+        _, firsts = np.unique(class_of[order], return_index=True)
+        order = np.delete(order, firsts)
+        number = min(number, len(order))
+        order = order[((np.arange(number) + rng.random()) * len(order) / max(number, 1)).astype(np.int64)]
+    held = np.sort(order[:number])
+    train = np.setdiff1d(np.arange(len(values)), held)
+    if len(train) < LEAST_TRAINED:
+        raise InvalidInput(
+            f"held_out {share} leaves {len(train)} of {len(values)} rows to learn from: hold out a smaller share"
+        )
+    return train, held
 
 
 def prepare_table(
@@ -83,8 +91,8 @@ def prepare_table(
     """Decide what the columns are by the rows that train; `split` gives the rows instead of `held_out`."""
     usable = rows_with_target(table, target)
     if split is None:
-        values = table.columns[target].values
-        train, held = (usable[rows] for rows in hold_out(values[usable], held_out, seed))
+        values, classes = table.columns[target].values[usable], is_classes(table, target, task, usable, [])
+        train, held = (usable[rows] for rows in hold_out(values, held_out, seed, classes=classes))
     else:
         train, held = split
     found = infer_schema(table, target, task=task, ignore=ignore, rows=train)
@@ -121,7 +129,7 @@ def fingerprint(path: Path) -> str:
 
 def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
     """Split images by class, and standardise them by those that train."""
-    train, held = hold_out(folder.labels, held_out, seed)
+    train, held = hold_out(folder.labels, held_out, seed, classes=True)
     schema = infer_image_schema(folder, train)
     parts = [
         as_data(schema.encode(folder.images[rows]), schema.target.encode(folder.labels[rows])) if len(rows) else None

@@ -44,6 +44,15 @@ LABELS = {
     "kl_teacher": "KL(NUTS || teacher)",
     "import_s": "seconds",
     "seconds_over": "seconds more",
+    "rows": "rows predicted",
+    "mb_per_s": "MB a second",
+    "order_kept": "in their order (1: yes)",
+    "bad_rows_found": "bad rows reported by their lines",
+    "size_ratio": "times the bytes of the parameters in float32",
+    "latency_us": "microseconds for one row",
+    "latency_ratio": "times the student's time",
+    "bytes": "bytes",
+    "log_likelihood_lost": "log likelihood lost a row (nats)",
     "errors": "requests not answered well",
     "p50_ms": "median latency (ms)",
     "p99_ms": "99th percentile of the latency (ms)",
@@ -354,6 +363,8 @@ def terminal(results: dict[str, Any]) -> None:
 def _heading(results: dict[str, Any], table: Table) -> str:
     if results["experiment"] == "fit":
         return f"scores {repeated(results)}"
+    if results["experiment"] == "evaluate":
+        return f"scores on {results['preset']}"
     return ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
 
 

@@ -14,7 +14,7 @@ from darkbayes.tables.images import (
     read_image_batches,
     read_image_folder,
 )
-from darkbayes.tables.inference import Inference, Task, infer_schema, rows_with_target
+from darkbayes.tables.inference import Inference, Task, infer_schema, is_classes, rows_with_target
 from darkbayes.tables.predictions import ClassPredictions, Predictions, RealPredictions
 from darkbayes.tables.reading import read_table
 from darkbayes.tables.schema import (
@@ -63,6 +63,7 @@ __all__ = [
     "image_array",
     "infer_image_schema",
     "infer_schema",
+    "is_classes",
     "is_image_folder",
     "prediction_columns",
     "read_batches",

@@ -12,6 +12,7 @@ import datetime
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -205,23 +206,32 @@ def _strays_problem(name: str, strays: np.ndarray, first: str | None, place: Cal
     others = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
     return (
         f"{name!r} holds numbers, but {place(int(strays[0]))} has {first!r}{others}: correct it, leave the cell empty "
-        f"if the value is missing, or leave the column out (--ignore {name})"
+        f"if the value is missing{leave_out(name)}"
     )
+
+
+def leave_out(name: str) -> str:
+    """The remedy for every column but the target.
+
+    >>> leave_out("crime rate")
+    ", or leave the column out (--ignore 'crime rate')"
+    """
+    return f", or leave the column out (--ignore {shlex.quote(name)})"
 
 
 def dates_problem(name: str, example: str) -> str:
     """Why a column of dates cannot be used."""
     return (
         f"{name!r} holds dates or times, such as {example!r}, which mean nothing to a network as they are: turn them "
-        f"into numbers (say days since the first, the month, the hour), or leave the column out (--ignore {name})"
+        f"into numbers (say days since the first, the month, the hour){leave_out(name)}"
     )
 
 
 def kind_problem(name: str, kind: str) -> str:
     """Why a column of some other kind cannot be used."""
     return (
-        f"{name!r} holds values of the kind {kind}, which are neither numbers nor text: turn them into one of these, "
-        f"or leave the column out (--ignore {name})"
+        f"{name!r} holds values of the kind {kind}, which are neither numbers nor text: turn them into one of these"
+        f"{leave_out(name)}"
     )
 
 
@@ -338,10 +348,9 @@ def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) ->
     lacking = [name for name in wanted if name not in there]
     if not lacking:
         return
-    word = "column" if len(lacking) == 1 else f"{len(lacking)} columns:"
     near = [close for close in (nearest(name, names) for name in lacking[:SHOWN]) if close]
     hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
-    raise InvalidInput(f"{source} has no {word} {listed(lacking)}: {hint}")
+    raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

@@ -110,6 +110,7 @@ class CsvFile:
     def __init__(self, source: Path | bytes, delimiter: str | None = None):
         self.path = name_of(source)
         self._stream: BinaryIO = _open(source)
+        self._size = len(source) if isinstance(source, bytes) else source.stat().st_size
         try:
             self._chunks = _universal(self._stream)
             self._rest, self._line = _head(self.path, self._chunks), 1
@@ -124,6 +125,12 @@ class CsvFile:
 
     def __exit__(self, *problem: object) -> None:
         self._stream.close()
+
+    @property
+    def share(self) -> float:
+        """The part of the file that has been read."""
+        file: Any = self._stream.fileobj if isinstance(self._stream, gzip.GzipFile) else self._stream
+        return file.tell() / self._size if self._size else 1.0
 
     def _header(self) -> tuple[str, ...]:
         """The names of the columns, from the first line that is not blank."""

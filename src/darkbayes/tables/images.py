@@ -146,6 +146,11 @@ class ImageBatches:
         """How many images there are, readable or not."""
         return len(self._paths)
 
+    @property
+    def estimate(self) -> int:
+        """How many images there will be, unless more prove unreadable."""
+        return len(self._paths) - len(self.bad)
+
     def __iter__(self) -> Iterator[ImageBatch]:
         self.bad, self.num_rows = [], 0
         kept: list[tuple[np.ndarray, int]] = []
@@ -190,7 +195,7 @@ def read_image_batches(
     if on_bad not in ("refuse", "skip"):
         raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
     if not source.exists():
-        raise InvalidInput(f"{source} is not there")
+        raise InvalidInput(f"{source} is not there: give an image or a folder of images")
     paths, labels, notes = [source], None, []
     if target:
         found, notes = _labelled(source)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import Column, Table, frame_of, listed, require_columns, target_of, texts_of
+from darkbayes.tables.columns import Column, Table, frame_of, leave_out, listed, require_columns, target_of, texts_of
 from darkbayes.tables.schema import Category, ClassTarget, Number, RealTarget, TableSchema
 from darkbayes.tables.transform import TransformChoice, choose_transform
 
@@ -117,8 +117,12 @@ def infer_schema(
     notes = [f"{dropped} row{'s have' if dropped > 1 else ' has'} no {target!r} and teach nothing"] if dropped else []
     if len(usable) < FEW_ROWS:
         notes.append(f"{len(usable)} rows are few: expect wide intervals, and scores that another split would change")
+    # In all rows: whether a table is accepted must not depend on which of them train.
+    for name, column in table.columns.items():
+        if column.kind == "number" and name not in ignore:
+            _require_finite(table, name, usable)
     columns, ignored = _inputs(table, target, set(ignore), kept, chosen, notes)
-    classes = _is_classes(table, target, task, usable, notes)
+    classes = is_classes(table, target, task, usable, notes)
     if classes:
         schema = TableSchema(columns, _class_target(table, target, usable, kept, notes), ignored)
     else:
@@ -139,10 +143,15 @@ def _target_column(table: Table, target: str) -> Column:
             f"{table.source} has no column {target!r}, and its first line holds numbers ({listed(list(table.columns))})"
             ": put a line with the names of the columns above it"
         )
+    if target not in table.columns and len(table.columns) == 1:
+        raise InvalidInput(
+            f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}: if "
+            "something separates several in there, say what (--delimiter)"
+        )
     require_columns([target], list(table.columns), table.source)
     column = table.columns[target]
     if column.kind == "unusable":
-        raise InvalidInput(f"{column.problem.replace(f' (--ignore {target})', '')} (it is the target)")
+        raise InvalidInput(f"{table.source}: the target {column.problem.replace(leave_out(target), '')}")
     return column
 
 
@@ -194,7 +203,6 @@ def _inputs(
 def _number(table: Table, name: str, rows: np.ndarray, chosen: bool) -> Number | str:
     """A column of numbers, or why it is of no use."""
     whole_column = table.columns[name].values
-    _require_finite(table, name, rows)
     values = whole_column[rows]
     there = values[~np.isnan(values)]
     if not len(there):
@@ -250,8 +258,8 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
     return Category(name, tuple(sorted(kept)), bool(missing))
 
 
-def _is_classes(table: Table, target: str, task: Task, rows: np.ndarray, notes: list[str]) -> bool:
-    """Whether the target is a class."""
+def is_classes(table: Table, target: str, task: Task, rows: np.ndarray, notes: list[str]) -> bool:
+    """Whether the target is a class, by its values in the rows that have one; a choice is added to the notes."""
     column = table.columns[target]
     if task not in ("auto", "regression", "classification"):
         raise InvalidInput(f"task must be auto, regression or classification, not {task!r}")
@@ -316,7 +324,6 @@ def _class_target(table: Table, target: str, usable: np.ndarray, rows: np.ndarra
 
 def _real_target(table: Table, target: str, rows: np.ndarray) -> RealTarget:
     values = table.columns[target].values[rows]
-    _require_finite(table, target, rows)
     if len(values) == 0 or values.min() == values.max():
         told = f"is {values[0]:g} in every row" if len(values) else "has no value in the rows that train"
         raise InvalidInput(f"{table.source}: {target!r} {told}: there is nothing to learn")

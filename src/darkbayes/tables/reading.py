@@ -43,7 +43,7 @@ def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) ->
     path = existing(path)
     table = _read_parquet(path) if is_parquet(path) else _read_csv(path, delimiter)
     if not table.rows:
-        raise InvalidInput(f"{path} has the names of {len(table.columns)} columns, but no rows")
+        raise InvalidInput(f"{path} has the names of {len(table.columns)} columns, but no rows: is it the right file?")
     return table
 
 
@@ -53,7 +53,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder, not a table: give a CSV or a Parquet file")
     if not path.exists():
-        raise InvalidInput(f"{path} is not there")
+        raise InvalidInput(f"{path} is not there: give a CSV or a Parquet file")
     return path
 
 

@@ -100,8 +100,14 @@ class Batches:
     def _reset(self) -> None:
         self.bad: list[BadRow] = []
         self.num_bad = self.num_rows = self.no_target = 0
+        self._read, self._share = 0, 0.0
         self.unknown: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
+
+    @property
+    def estimate(self) -> int | None:
+        """About how many rows the file will have delivered in the end, by the part of it that has been read."""
+        return round(self._read / self._share) if self._share else None
 
     @property
     def notes(self) -> list[str]:
@@ -135,7 +141,9 @@ class Batches:
         if any(len(of) for of in waiting):
             yield self._counted(_joined(waiting))
         if not self.num_rows and not self.num_bad and not self.no_target:
-            raise InvalidInput(f"{self._name} has the names of {len(self.names)} columns, but no rows")
+            raise InvalidInput(
+                f"{self._name} has the names of {len(self.names)} columns, but no rows: is it the right file?"
+            )
 
     def _counted(self, batch: Batch) -> Batch:
         self.num_rows += len(batch)
@@ -176,6 +184,7 @@ class Batches:
                 lines = np.arange(start, start + found.num_rows)
                 start += found.num_rows
                 columns = {name: decoded(found.column(name)) for name in self._wanted}
+                self._share = (start - 1) / file.metadata.num_rows
                 yield self._converted(columns, lines, [])
 
     def _csv_parts(self) -> Iterator[Batch]:
@@ -185,6 +194,7 @@ class Batches:
             places = {name: numbered[name] for name in self._wanted}
             types = {at: pa.string() if name in self._known else pa.float64() for name, at in places.items()}
             for block in file.blocks():
+                self._share = file.share
                 found, lines, bad = self._parsed(block, len(file.names), types)
                 yield self._converted({name: found.column(str(at)) for name, at in places.items()}, lines, bad)
 
@@ -234,6 +244,7 @@ class Batches:
             self.no_target += int((good & ~there).sum())
             good &= there
         kept = values if good.all() else {name: of[good] for name, of in values.items()}
+        self._read += int(good.sum())
         for name in self._known:
             if name != self._target:
                 self._count_unknown(name, kept[name])

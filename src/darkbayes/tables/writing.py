@@ -21,8 +21,8 @@ MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")
 ENTROPIES = ("entropy", "expected_entropy", "mutual_information")
 """What is written of `RealPredictions` and of `ClassPredictions` as it is."""
 
-PARQUET = (".parquet", ".pq")
-"""How the names of Parquet files end."""
+CSV, PARQUET = ".csv", (".parquet", ".pq")
+"""How the names of files end."""
 
 STDOUT = "-"
 """In place of a path: write CSV to the standard output."""
@@ -117,6 +117,10 @@ class PredictionWriter:
             # The file is refused before hours go into its predictions.
             if self._path.is_dir():
                 raise InvalidInput(f"{self._path} is a folder: give the name of a CSV or a Parquet file")
+            if self._path.suffix.lower() not in (CSV, *PARQUET):
+                raise InvalidInput(
+                    f"{self._path} is neither CSV nor Parquet by its name: let it end in .csv or .parquet"
+                )
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._aside = self._path.with_name(f".{self._path.name}.{os.getpid()}{ASIDE}")
 
