@@ -3,12 +3,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check format readme clean
+DOCS := $(VENV)/.docs
 
-## set everything up and reproduce the paper's first table at a small size
+.PHONY: install demo docs test check format readme clean
+
+## set everything up: the command line with all its extras in .venv
+install: $(READY)
+	@echo "ready: $(BIN)/darkbayes fit my.csv --target COLUMN   (or: . $(BIN)/activate)"
+
+## set everything up and do the main job on a table that ships: fit, scores, report
 demo: $(READY)
 	rm -rf runs/demo
-	$(BIN)/darkbayes reproduce toy2d --preset quick --out runs/demo
+	$(BIN)/darkbayes data get boston --out runs/demo
+	$(BIN)/darkbayes fit runs/demo/boston.csv --target MEDV --out runs/demo/boston
+
+## set everything up and build the documentation; begin at site/index.html
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ## set everything up and run the tests, doctests included
 test: $(READY)
@@ -25,7 +36,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-## fill the tables of the README and of docs/ from results/
+## fill the tables of the README and of docs/ from results/, and the help of the commands
 readme: $(READY)
 	$(BIN)/python scripts/readme.py
 
@@ -35,5 +46,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $(DOCS)
+
 clean:
-	rm -rf $(VENV) runs build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site build .pytest_cache .ruff_cache .hypothesis

@@ -1,26 +1,33 @@
-"""Fill README.md and docs/*.md from results/*.json, between `<!-- results: ... -->` and `<!-- end -->`.
+"""Fill README.md and docs/*.md from results/*.json and from the command line, between `<!-- ... -->` and its end.
 
 python scripts/readme.py            write them
-python scripts/readme.py --check    exit with 1 if one of them is not what the results say
+python scripts/readme.py --check    exit with 1 if one of them is not what they say
 
     <!-- results: NAME -->              all tables of results/NAME.json
     <!-- results: NAME METRIC ... -->   some metrics of it only
     <!-- results: short -->             a few numbers of several files beside the paper's
+    <!-- help: COMMAND -->              what `darkbayes COMMAND --help` prints; nothing for `darkbayes --help`
 
 Where there are no such results yet, the block says so.
 """
 
+import contextlib
+import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from darkbayes import cli
 from darkbayes.report import markdown, markdown_table, measured, number
 from darkbayes.report.tables import LABELS, RIVALS
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"<!-- results: ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- (results|help):([^\n]*?) -->\n.*?<!-- end -->", re.DOTALL)
+COLUMNS = 96
+"""The width of a terminal whose lines fit a page."""
 MISSING = "(not run yet)"
 
 SHORT = (
@@ -79,13 +86,26 @@ def uci() -> str:
     return f"{ahead} of {len(datasets)}"
 
 
+def help_of(command: list[str]) -> str:
+    """What the command line says of itself, as in a plain terminal of a known width."""
+    printed = io.StringIO()
+    os.environ |= {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        cli.main([*command, "--help"])
+    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+    return "\n".join(["```text", *lines, "```"])
+
+
 def fill(text: str) -> str:
     """The text with every block written anew."""
 
     def block(match: re.Match[str]) -> str:
-        name, *metrics = match[1].split()
-        content = short() if name == "short" else full(name, metrics)
-        return f"<!-- results: {match[1]} -->\n{content}\n<!-- end -->"
+        kind, words = match[1], match[2].split()
+        if kind == "help":
+            content = help_of(words)
+        else:
+            content = short() if words == ["short"] else full(words[0], words[1:])
+        return f"<!-- {kind}:{match[2]} -->\n{content}\n<!-- end -->"
 
     return BLOCK.sub(block, text)
 
@@ -101,7 +121,7 @@ def main() -> None:
             if "--check" not in sys.argv[1:]:
                 path.write_text(filled, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:
-        sys.exit(f"not what the results say: {', '.join(stale)}")
+        sys.exit(f"not what the results and the command line say: {', '.join(stale)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Take a picture of the page of a run's service, for the docs.
+"""Take a picture of the page of a run's service, or of its report, for the docs.
 
-python scripts/screenshot.py RUN OUT.png            as on a desk
-python scripts/screenshot.py RUN OUT.png --phone    as on a phone
+python scripts/screenshot.py RUN OUT.png             the service, as on a desk
+python scripts/screenshot.py RUN OUT.png --phone     the service, as on a phone
+python scripts/screenshot.py RUN OUT.png --report    the beginning of the report
 
 Needs playwright and Chromium. On the pad of a model of images a seven is drawn first.
 """
@@ -9,12 +10,18 @@ Needs playwright and Chromium. On the pad of a model of images a seven is drawn 
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+SHEET = {"width": 1000, "height": 1830}
+"""Of a report: the words, the scores and the first figures."""
+SCALE, COLOURS = 1.5, 64
+"""Dots per pixel of the page, and the colours that a picture may have: enough for plain pages, and a small file."""
 SEVEN = ((0.3, 0.2), (0.7, 0.2), (0.45, 0.8))
 """The corners of the drawing, as shares of the pad."""
 
@@ -23,7 +30,7 @@ def picture(address: str, out: str, phone: bool) -> None:
     """Open the page, wait for its prediction and save what is seen."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=PHONE if phone else DESK, device_scale_factor=2)
+        page = browser.new_page(viewport=PHONE if phone else DESK, device_scale_factor=SCALE)
         page.goto(address)
         expect(page.locator("#total")).not_to_be_empty()
         if page.locator("#pad").count():
@@ -31,6 +38,26 @@ def picture(address: str, out: str, phone: bool) -> None:
         page.wait_for_load_state("networkidle")
         page.screenshot(path=out)
         browser.close()
+
+
+def picture_report(run: Path, out: str) -> None:
+    """Open the report and save its beginning."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport=SHEET)
+        page.goto((run / "report.html").resolve().as_uri())
+        page.screenshot(path=out)
+        browser.close()
+
+
+def picture_service(run: str, out: str, phone: bool) -> None:
+    """Serve the run and save its page."""
+    with subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, run], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            picture(process.stdout.readline().strip(), out, phone)
+        finally:
+            process.terminate()
 
 
 def draw(page: Any) -> None:
@@ -47,10 +74,9 @@ def draw(page: Any) -> None:
 
 
 if __name__ == "__main__":
-    run, out, *phone = sys.argv[1:]
-    with subprocess.Popen([sys.executable, "-P", "-c", PROGRAM, run], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            picture(process.stdout.readline().strip(), out, phone == ["--phone"])
-        finally:
-            process.terminate()
+    run, out, *more = sys.argv[1:]
+    if more == ["--report"]:
+        picture_report(Path(run), out)
+    else:
+        picture_service(run, out, more == ["--phone"])
+    Image.open(out).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(out, optimize=True)

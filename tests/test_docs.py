@@ -1,33 +1,218 @@
-"""What the README and docs/ say is so: code runs, tables are those of the results, links lead somewhere."""
+"""What the README and docs/ say is so: code runs, tables are those of the results, links lead somewhere.
 
+Every block of code is run, in the order of its page, in a folder of the page's own: `python` in one namespace, `sh` a
+command at a time. Of commands,
+
+    darkbayes fit               reads its file, and leaves a student with random weights: tests of their own fit
+    darkbayes serve             serves it, on a port that is free; `curl` asks there
+    darkbayes reproduce, bench  are parsed
+    make                        must have such a target
+    pip                         is not run
+
+and all others are run. A block after `<!-- not run: REASON -->` is not.
+"""
+
+import dataclasses
+import importlib
 import importlib.util
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 import pytest
 
-from darkbayes.files import write_json
+from darkbayes import api, cli
+from darkbayes.checkpoints import named_leaves
+from darkbayes.cli.modelling import Fit, Serve
+from darkbayes.cli.research import Bench, Reproduce
+from darkbayes.files import write_arrays, write_bytes, write_json
+from darkbayes.fit import Options, make_student
 from darkbayes.runs import provenance, row
+from darkbayes.tables import ClassTarget, schema_to_dict
 
 ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+OPTIONAL = ("torch",)
+"""What a page may need that no extra brings: it is run as far as it goes."""
+PLAIN = ("text",)
+"""Languages of blocks that are no code."""
+FENCE = re.compile(r"(?:<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ADDRESS = "http://127.0.0.1:8000"
+"""Where `darkbayes serve` is in the documents."""
+PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 
 
-def blocks(name: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+@pytest.fixture(scope="module", autouse=True)
+def quickly_compiled() -> Iterator[None]:
+    """Without the optimisations of the compiler: for short runs they take longer than what they save."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
-def test_the_readme_runs_as_written(tmp_path, monkeypatch):
+class Block(NamedTuple):
+    """A block of code in a document."""
+
+    language: str
+    code: str
+    line: int
+    """Where the code begins, from 1."""
+    reason: str | None
+    """Why it is not run."""
+
+
+def blocks(name: str) -> list[Block]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return [
+        Block(found[2], found[3], text.count("\n", 0, found.start(3)) + 1, found[1]) for found in FENCE.finditer(text)
+    ]
+
+
+def commands(code: str) -> list[list[str]]:
+    """The commands of a block for the shell, as words."""
+    lines = code.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def lay(command: Fit) -> None:
+    """What a fit leaves for `predict`, `evaluate`, `export` and `serve`, with a student that has not learned yet."""
+    if not command.source.exists():
+        return  # It is the reader's own.
+    out, schema = command.out or Path("runs") / command._name(), command._prepared().schema
+    options = Options(tuple(command.hidden), tuple(command.student_hidden), command.chains, None)
+    classes = len(schema.target.classes) if isinstance(schema.target, ClassTarget) else None
+    student = make_student(1 + len(schema.shape), classes, options, updates=1)
+    params = student.init(jax.random.key(0), np.zeros((1, *schema.shape), np.float32))
+    write_json(out / "schema.json", schema_to_dict(schema))
+    write_json(out / "fit.json", {"options": dataclasses.asdict(options)})
+    write_arrays(out / "student.safetensors", named_leaves(params))
+    write_bytes(out / "student.onnx", api.to_onnx(student, params, schema))
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch) -> Iterator[Callable[[list[str]], None]]:
+    """Runs commands in a folder of the test's own, as far as a test can."""
     monkeypatch.chdir(tmp_path)
-    scope: dict = {}
-    for code in blocks("README.md"):
-        exec(compile(code, "README.md", "exec"), scope)
+    services: list[tuple[subprocess.Popen, str]] = []
+
+    def serve(self: Serve) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM, str(self.folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        services.append((process, process.stdout.readline().strip()))
+
+    def nothing(self: Any) -> None:
+        pass
+
+    for command, instead in ((Fit, lay), (Serve, serve), (Reproduce, nothing), (Bench, nothing)):
+        monkeypatch.setattr(command, "run", instead)
+
+    def run(words: list[str]) -> None:
+        program, *rest = words
+        if program in ("darkbayes", ".venv/bin/darkbayes"):
+            cli.main(rest)
+        elif program == "make":
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in rest), f"no target {rest}"
+        elif program == "curl":
+            if shutil.which("curl") is None:
+                return
+            asked = [word.replace(ADDRESS, services[-1][1].rstrip("/")) for word in rest]
+            assert any(word.startswith(ADDRESS) for word in rest)
+            subprocess.run(["curl", "--silent", "--show-error", "--fail-with-body", *asked], check=True)
+        elif program != "pip":
+            subprocess.run(words, check=True)
+
+    yield run
+    for process, _ in services:
+        process.terminate()
+        process.communicate()
+
+
+def readme_is_right(scope: dict[str, Any]) -> None:
     assert scope["params"]
     near, far = scope["prediction"].probs
     assert near.max() > 0.9, "sure near the data"
     assert far.max() < 0.9, "unsure far away"
     assert scope["prediction"].epistemic[1] > scope["prediction"].epistemic[0]
+
+
+def deployment_is_right(scope: dict[str, Any]) -> None:
+    assert scope["mean"].shape == (1,)
+    assert abs(scope["loss"]) < 0.1
+    assert len(scope["small"]) < len(scope["full"])
+
+
+CLAIMS = {"README.md": readme_is_right, "docs/deployment.md": deployment_is_right}
+"""What is to be true after all blocks of a page have run."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_code_runs_as_written(page, shell):
+    scope: dict[str, Any] = {}
+    for block in blocks(page):
+        if block.reason is not None or block.language in PLAIN:
+            continue
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.code, str(ROOT / page), "exec")
+            try:
+                exec(code, scope)
+            except ModuleNotFoundError as problem:
+                if problem.name not in OPTIONAL:
+                    raise
+                pytest.skip(f"the rest of {page} needs {problem.name}")
+        elif block.language == "sh":
+            for words in commands(block.code):
+                shell(words)
+        else:
+            pytest.fail(f"{page}:{block.line} has a block of the language {block.language!r}: nothing would run it")
+    CLAIMS.get(page, lambda scope: None)(scope)
+
+
+def test_commands_within_sentences_exist():
+    known = "fit|predict|evaluate|report|export|serve|reproduce|bench|data"
+    for page in PAGES:
+        text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        for command in re.findall(r"`darkbayes ([^`]+)`", text):
+            assert re.match(rf"({known})\b|--|COMMAND", command), f"{page}: darkbayes {command}"
+
+
+def entries() -> list[str]:
+    """What the reference describes."""
+    pages = (ROOT / "docs" / "api").glob("*.md")
+    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
+
+
+def test_the_reference_describes_every_public_name():
+    described = {name.rpartition(".")[2] for name in entries()}
+    modules = {"layers", "metrics"}
+    assert set(api.__all__) - described - modules == set()
+
+
+def test_what_the_reference_describes_is_there():
+    for name in entries():
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last), name
+    assert len(entries()) == len(set(entries()))
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs MkDocs: make docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text("utf-8")
+        loaded = re.findall(r"""<(?:script|img|link|iframe)[^>]+(?:src|href)=["'](https?:[^"']+)""", text)
+        assert not loaded, f"{page.name} needs a network"
 
 
 def test_the_tables_of_the_documents_are_those_of_the_results():
@@ -90,15 +275,15 @@ def test_the_short_table_has_the_paper_beside_our_student(script, tmp_path, monk
 
 
 def test_links_between_documents_lead_somewhere():
-    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", path.read_text(encoding="utf-8")):
-            target = (path.parent / link).resolve()
+            target = (path.parent / link.partition("#")[0]).resolve()
             assert target.exists(), f"{path.name}: {link}"
 
 
 @pytest.mark.parametrize("number", range(3))
 def test_the_examples_of_the_contributing_guide_work(number, classes):
-    code = blocks("CONTRIBUTING.md")[number]
+    code = [block.code for block in blocks("CONTRIBUTING.md") if block.language == "python"][number]
     imports = (
         "from typing import NamedTuple\nimport jax, optax\nimport jax.numpy as jnp\n"
         "from darkbayes.types import Array\nfrom darkbayes.teacher.noise import normal_like\n"

@@ -73,7 +73,7 @@ class Comparators:
     dropout_rate: float = 0.5
     dropout_input_rate: float = 0.2
     dropout_prior: float = 1.0
-    bbb_steps: int = 150_000
+    bbb_steps: int = 30_000
     bbb_initial_std: float = 0.02
     bbb_gaussian_precision: float = 1.0
     bbb_mixture: tuple[float, float, float] = (0.5, 1.0, 0.0025)
