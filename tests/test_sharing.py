@@ -1,4 +1,4 @@
-"""Fits share compiled code: what is filled up for it changes nothing (that they do: test_estimators.py)."""
+"""Fits share compiled code: what is filled up for it changes nothing (that they do: test_regressor.py)."""
 
 import dataclasses
 from typing import Any

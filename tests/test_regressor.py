@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: all of scikit-learn's own checks, and what they offer beyond them."""
+"""`DistilledRegressor`: scikit-learn's own checks, and what it offers beyond them."""
 
 import pickle
 import subprocess
@@ -19,33 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
-from darkbayes.files import write_arrays
-
-SMALL: dict[str, Any] = {
-    "hidden": (4,),
-    "student_hidden": (8,),
-    "chains": 2,
-    "max_steps": 2000,
-    "time_budget": None,
-    "random_state": 0,
-}
-LONGER = SMALL | {"max_steps": 6000}
-
-
-def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
-    """Numbers with some missing, categories, text and truth values; and a price that depends on all of them."""
-    rng = np.random.default_rng(seed)
-    size, kind = rng.uniform(-1, 1, rows), rng.choice(["flat", "house"], rows)
-    frame = pd.DataFrame(
-        {
-            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
-            "kind": pd.Categorical(kind),
-            "town": rng.choice(["a", "b"], rows),
-            "new": rng.random(rows) < 0.5,
-        }
-    )
-    price = 2 * size + (kind == "house") + 0.5 * frame["new"].to_numpy() + 0.2 * rng.normal(size=rows)
-    return frame, pd.Series(price, name="price")
+from houses import LONGER, SMALL, houses
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +27,14 @@ def regressor() -> db.DistilledRegressor:
     return db.DistilledRegressor(**LONGER).fit(*houses(200))
 
 
-@pytest.fixture(scope="module")
-def classifier() -> db.DistilledClassifier:
-    frame, price = houses(200)
-    return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
-
-
-@parametrize_with_checks([db.DistilledRegressor(**SMALL), db.DistilledClassifier(**SMALL)])
+@parametrize_with_checks([db.DistilledRegressor(**SMALL)])
 def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
         check(estimator)
 
 
-# What they offer
+# What it offers
 
 
 def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regressor: db.DistilledRegressor) -> None:
@@ -119,38 +87,6 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
 
 
-def test_probabilities_are_of_the_labels_that_were_given(classifier: db.DistilledClassifier) -> None:
-    frame, price = houses(300, seed=1)
-    labels = np.where(price > houses(200)[1].median(), "dear", "cheap")
-    assert classifier.classes_.tolist() == ["cheap", "dear"]
-    assert classifier.score(frame, labels) > 0.85
-    probs = classifier.predict_proba(frame)
-    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
-    assert classifier.log_score(frame, labels) == pytest.approx(
-        np.log(probs[np.arange(300), (labels == "dear") * 1]).mean()
-    )
-    told, parts = classifier.predict_dist(frame), classifier.decompose(frame)
-    np.testing.assert_allclose(told.probs, probs, rtol=1e-5)
-    np.testing.assert_allclose(parts.total, -(probs * np.log(probs)).sum(axis=1), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
-    with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):
-        classifier.log_score(frame[:1], ["free"])
-
-
-@pytest.mark.parametrize("labels", [[False, True], [-1, 7], [0.0, 2.0], ["?", "NA"]])
-def test_labels_may_be_of_any_kind(labels: list[Any], tmp_path: Path) -> None:
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    y = np.asarray(labels)[(X[:, 0] > 0).astype(int)]
-    model = db.DistilledClassifier(**SMALL).fit(X, y)
-    assert model.classes_.tolist() == labels
-    assert model.classes_.dtype == y.dtype
-    assert model.score(X, y) > 0.8
-    model.save(tmp_path / "model.safetensors")
-    again = db.DistilledClassifier.load(tmp_path / "model.safetensors")
-    assert again.classes_.dtype == y.dtype
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-
-
 def test_grid_searches_pipelines_and_folds_compile_once(compilations: Counter[str]) -> None:
     """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 512."""
     rng = np.random.default_rng(0)
@@ -188,33 +124,20 @@ def test_a_warm_start_goes_on_from_what_was_learnt(regressor: db.DistilledRegres
 
 
 def test_a_saved_estimator_predicts_as_before(
-    regressor: db.DistilledRegressor, classifier: db.DistilledClassifier, tmp_path: Path, trees_equal: Any
+    regressor: db.DistilledRegressor, tmp_path: Path, trees_equal: Any
 ) -> None:
     frame, _ = houses(20, seed=4)
     path = tmp_path / "model.safetensors"
-    for model in (regressor, classifier):
-        model.save(path)
-        again = type(model).load(path)
-        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
-        assert trees_equal((again.params_, again.draws_), (model.params_, model.draws_))
-        assert again.get_params() == model.get_params()
-        for name in ("schema_", "notes_", "choices_", "diagnosis_", "n_features_in_"):
-            assert getattr(again, name) == getattr(model, name), name
-        assert again.feature_names_in_.tolist() == model.feature_names_in_.tolist()
+    model = regressor
+    model.save(path)
+    again = type(model).load(path)
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert trees_equal((again.params_, again.draws_), (model.params_, model.draws_))
+    assert again.get_params() == model.get_params()
+    for name in ("schema_", "notes_", "choices_", "diagnosis_", "n_features_in_"):
+        assert getattr(again, name) == getattr(model, name), name
+    assert again.feature_names_in_.tolist() == model.feature_names_in_.tolist()
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_files_that_hold_something_else_are_refused(classifier: db.DistilledClassifier, tmp_path: Path) -> None:
-    with pytest.raises(db.RunError, match=r"nowhere is not there: name a file that DistilledRegressor\.save wrote"):
-        db.DistilledRegressor.load(tmp_path / "nowhere")
-    classifier.save(tmp_path / "classifier")
-    with pytest.raises(db.RunError, match=r"holds a DistilledClassifier: load it by DistilledClassifier\.load"):
-        db.DistilledRegressor.load(tmp_path / "classifier")
-    write_arrays(tmp_path / "arrays", {"a": np.zeros(3)})
-    (tmp_path / "text").write_text("hello")
-    for name in ("arrays", "text"):
-        with pytest.raises(db.RunError, match=rf"{name} holds no estimator, not what DistilledRegressor\.save wrote"):
-            db.DistilledRegressor.load(tmp_path / name)
 
 
 def test_an_exported_student_agrees(regressor: db.DistilledRegressor) -> None:
@@ -264,14 +187,6 @@ def test_rows_that_count_are_a_column_like_any_other() -> None:
     """A file's first column may number its lines; a column that somebody chose is there to be read."""
     X = np.arange(30.0)[:, None]
     assert db.DistilledRegressor(**SMALL).fit(X, 3 * X[:, 0]).score(X, 3 * X[:, 0]) > 0.9
-
-
-def test_a_missing_label_and_a_lone_class_are_named() -> None:
-    X = np.random.default_rng(0).normal(size=(6, 2))
-    with pytest.raises(db.InvalidInput, match=r"y has no label in row 2: leave out rows without one"):
-        db.DistilledClassifier(**SMALL).fit(X, ["a", "b", None, "a", "b", "a"])
-    with pytest.raises(db.InvalidInput, match=r"y holds one class only, 'a': give examples of at least two"):
-        db.DistilledClassifier(**SMALL).fit(X, ["a"] * 6)
 
 
 def test_scikit_learn_is_loaded_only_for_the_estimators() -> None:

@@ -1,0 +1,32 @@
+"""A small table for the tests of the estimators, and settings with which they fit it in a moment."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+SMALL: dict[str, Any] = {
+    "hidden": (4,),
+    "student_hidden": (8,),
+    "chains": 2,
+    "max_steps": 2000,
+    "time_budget": None,
+    "random_state": 0,
+}
+LONGER = SMALL | {"max_steps": 6000}
+
+
+def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """Numbers with some missing, categories, text and truth values; and a price that depends on all of them."""
+    rng = np.random.default_rng(seed)
+    size, kind = rng.uniform(-1, 1, rows), rng.choice(["flat", "house"], rows)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(rng.random(rows) < 0.1, np.nan, size),
+            "kind": pd.Categorical(kind),
+            "town": rng.choice(["a", "b"], rows),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    price = 2 * size + (kind == "house") + 0.5 * frame["new"].to_numpy() + 0.2 * rng.normal(size=rows)
+    return frame, pd.Series(price, name="price")

@@ -1,0 +1,85 @@
+"""`DistilledClassifier`: scikit-learn's own checks, and what it offers beyond them."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import darkbayes as db
+from darkbayes.files import write_arrays
+from houses import LONGER, SMALL, houses
+
+
+@pytest.fixture(scope="module")
+def classifier() -> db.DistilledClassifier:
+    frame, price = houses(200)
+    return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
+
+
+@parametrize_with_checks([db.DistilledClassifier(**SMALL)])
+def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
+        check(estimator)
+
+
+# What it offers
+
+
+def test_probabilities_are_of_the_labels_that_were_given(classifier: db.DistilledClassifier) -> None:
+    frame, price = houses(300, seed=1)
+    labels = np.where(price > houses(200)[1].median(), "dear", "cheap")
+    assert classifier.classes_.tolist() == ["cheap", "dear"]
+    assert classifier.score(frame, labels) > 0.85
+    probs = classifier.predict_proba(frame)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
+    assert classifier.log_score(frame, labels) == pytest.approx(
+        np.log(probs[np.arange(300), (labels == "dear") * 1]).mean()
+    )
+    told, parts = classifier.predict_dist(frame), classifier.decompose(frame)
+    np.testing.assert_allclose(told.probs, probs, rtol=1e-5)
+    np.testing.assert_allclose(parts.total, -(probs * np.log(probs)).sum(axis=1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
+    with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):
+        classifier.log_score(frame[:1], ["free"])
+
+
+@pytest.mark.parametrize("labels", [[False, True], [-1, 7], [0.0, 2.0], ["?", "NA"]])
+def test_labels_may_be_of_any_kind(labels: list[Any], tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.asarray(labels)[(X[:, 0] > 0).astype(int)]
+    model = db.DistilledClassifier(**SMALL).fit(X, y)
+    assert model.classes_.tolist() == labels
+    assert model.classes_.dtype == y.dtype
+    assert model.score(X, y) > 0.8
+    model.save(tmp_path / "model.safetensors")
+    again = db.DistilledClassifier.load(tmp_path / "model.safetensors")
+    assert again.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_files_that_hold_something_else_are_refused(classifier: db.DistilledClassifier, tmp_path: Path) -> None:
+    with pytest.raises(db.RunError, match=r"nowhere is not there: name a file that DistilledRegressor\.save wrote"):
+        db.DistilledRegressor.load(tmp_path / "nowhere")
+    classifier.save(tmp_path / "classifier")
+    with pytest.raises(db.RunError, match=r"holds a DistilledClassifier: load it by DistilledClassifier\.load"):
+        db.DistilledRegressor.load(tmp_path / "classifier")
+    write_arrays(tmp_path / "arrays", {"a": np.zeros(3)})
+    (tmp_path / "text").write_text("hello")
+    for name in ("arrays", "text"):
+        with pytest.raises(db.RunError, match=rf"{name} holds no estimator, not what DistilledRegressor\.save wrote"):
+            db.DistilledRegressor.load(tmp_path / name)
+
+
+# Bad input
+
+
+def test_a_missing_label_and_a_lone_class_are_named() -> None:
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    with pytest.raises(db.InvalidInput, match=r"y has no label in row 2: leave out rows without one"):
+        db.DistilledClassifier(**SMALL).fit(X, ["a", "b", None, "a", "b", "a"])
+    with pytest.raises(db.InvalidInput, match=r"y holds one class only, 'a': give examples of at least two"):
+        db.DistilledClassifier(**SMALL).fit(X, ["a"] * 6)
