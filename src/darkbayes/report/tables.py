@@ -84,6 +84,8 @@ METHODS = {
     "vi": "variational inference",
     "dropout": "dropout (plug-in)",
     "dropout mc": "MC dropout",
+    "gp": "Gaussian process",
+    "mlp": "MLPClassifier",
     "bbb gaussian": "Bayes by backprop, Gaussian prior",
     "bbb mixture": "Bayes by backprop, mixture prior",
     "dropout mc, bbb": "MC dropout, Bayes by backprop",
@@ -107,7 +109,14 @@ GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio")
 }
 """The metrics that have a table of their own, with its title; all others share the first table."""
 
-BETTER = {"log_likelihood": "higher", "rmse": "lower"}
+BETTER = {
+    "log_likelihood": "the higher the better",
+    "rmse": "the lower the better",
+    "error": "the lower the better",
+    "brier": "the lower the better",
+    "ece": "the lower the better",
+    "coverage_90": "the closer to 0.9 the better",
+}
 """Which way a metric of the tables by data set is to be read."""
 RIVALS = ("student", "pbp, published")
 """Two methods that stand side by side in the tables by data set, the better one marked."""
@@ -238,13 +247,13 @@ def _by_dataset(metric: str, rows: list[dict[str, Any]]) -> Table:
 
     def cell(row: dict[str, Any]) -> str:
         rivals = [means[row["dataset"], method] for method in RIVALS if (row["dataset"], method) in means]
-        ahead = (max if direction == "higher" else min)(rivals, default=None)
+        ahead = (max if "higher" in direction else min)(rivals, default=None)
         marked = row["method"] in RIVALS and len(rivals) == len(RIVALS) and row["mean"] == ahead
         return Best(measured(row)) if marked else measured(row)
 
     label = LABELS.get(metric, metric)
     return Table(
-        title=f"{label[0].upper()}{label[1:]}, the {direction} the better",
+        title=f"{label[0].upper()}{label[1:]}, {direction}",
         corner="data set",
         labels={row["dataset"]: row["dataset"] for row in rows},
         columns=[
