@@ -78,6 +78,8 @@ CHANNELS, IMAGE_HIDDEN = (8, 16), 64
 """The CNN: channels of its two convolutions, and the width of its hidden layer."""
 STARTS, START_STEPS, START_RATE = 16, 5_000, 5e-3
 """Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
+START_SHARE, TIMED_STEPS = 0.1, 20
+"""The part of a time budget that these optimisations may use, and the steps that tell how long one takes."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that the chains may use; the student has the rest."""
 
@@ -226,8 +228,19 @@ def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Optio
     Chains forget where they began, but from random weights that takes them far longer.
     """
     if start is None:
+
+        def ends(steps: int) -> Draw:
+            optimiser = FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32))
+            return jax.block_until_ready(sharing.modes(chain, optimiser, key, STARTS))
+
         steps = START_STEPS if options.max_steps is None else min(START_STEPS, -(-options.max_steps // 4))
-        found = sharing.modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, STARTS)
+        if options.time_budget is not None:
+            ends(1)  # Compiles, which is not to be timed.
+            began = time.perf_counter()
+            ends(TIMED_STEPS)
+            each = (time.perf_counter() - began) / TIMED_STEPS
+            steps = min(steps, max(TIMED_STEPS, int(START_SHARE * options.time_budget / each)))
+        found = ends(steps)
         raise_if_diverged(found)
         return found
     rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, STARTS).round().astype(int)
