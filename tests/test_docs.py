@@ -88,7 +88,7 @@ def lay(command: Fit) -> None:
     out, schema = command.out or Path("runs") / command._name(), command._prepared().schema
     options = Options(tuple(command.hidden), tuple(command.student_hidden), command.chains, None)
     classes = len(schema.target.classes) if isinstance(schema.target, ClassTarget) else None
-    student = make_student(1 + len(schema.shape), classes, options, updates=1)
+    student = make_student(classes, options, updates=1)
     params = student.init(jax.random.key(0), np.zeros((1, *schema.shape), np.float32))
     write_json(out / "schema.json", schema_to_dict(schema))
     write_json(out / "fit.json", {"options": dataclasses.asdict(options)})

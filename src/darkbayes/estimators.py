@@ -193,7 +193,7 @@ class _Distilled(BaseEstimator):
                 )
 
     def _student(self) -> Student:
-        return make_student(2, self._classes, self._options(), 1)
+        return make_student(self._classes, self._options(), 1)
 
     def _predictives(self, X: Any) -> Iterator[tuple[Predictive, int]]:
         """What the student says of the standardised target, `ROWS` rows at a time, and how many of them count."""

@@ -106,7 +106,7 @@ def _fitted(prepared: Prepared, options: Options, key: Any) -> tuple[Posterior, 
     if options.time_budget is not None:
         found = fit(prepared.train, None, key, options, queries=table_queries(prepared.schema))
         return found.posterior, found.student, found.params, found.draws
-    posterior, student = make_posterior(prepared.train, None, options), make_student(2, None, options, updates=1)
+    posterior, student = make_posterior(prepared.train, None, options), make_student(None, options, updates=1)
     x = prepared.train.x[:1]
     draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(key, 2))
     return posterior, student, student.init(key, x), draws

@@ -1,6 +1,6 @@
 """The automatic fit: from numbers to a student, with every choice made by measuring or by rule, and told.
 
-    the network        an MLP for rows, a CNN for images
+    the network        an MLP; it takes images as rows of pixels, since eight chains of a CNN are too slow for a CPU
     the prior          a Gaussian on each weight, wider for classes
     the noise          of a real target: one level, inferred with the weights
     the sampler        the default one, tuned (`teacher/tuning.py`), from the ends of short optimisations
@@ -30,7 +30,6 @@ from darkbayes.model import (
     GaussianSampledNoise,
     Posterior,
     Softmax,
-    cnn,
     mlp,
 )
 from darkbayes.predict import Predictive, predict_draws, predict_student
@@ -49,7 +48,7 @@ from darkbayes.student import (
 )
 from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, MinibatchChain, tune
-from darkbayes.types import Data, Key, Network, PyTree
+from darkbayes.types import Data, Key, PyTree
 
 BATCH = 100
 """Examples in a minibatch, drawn with replacement."""
@@ -74,8 +73,6 @@ DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
-CHANNELS, IMAGE_HIDDEN = (8, 16), 64
-"""The CNN: channels of its two convolutions, and the width of its hidden layer."""
 STARTS, START_STEPS, START_RATE = 16, 5_000, 5e-3
 """Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
 START_SHARE, TIMED_STEPS = 0.1, 20
@@ -89,9 +86,9 @@ class Options:
     """What may be chosen of an automatic fit."""
 
     hidden: tuple[int, ...] = (50,)
-    """The widths of the hidden layers of the network that is sampled; not for images."""
+    """The widths of the hidden layers of the network that is sampled."""
     student_hidden: tuple[int, ...] = (100, 100)
-    """Those of the student; not for images."""
+    """Those of the student."""
     chains: int = 8
     time_budget: float | None = 300.0
     """Seconds that sampling and distilling may take; None for as long as they want, at most 40,000 steps."""
@@ -182,7 +179,7 @@ def fit(
     chain = sharing.with_arrays(chain)
     turns = (choices.steps - choices.burn_in) // UPDATE_EVERY
     updates = min(max(1, round(UPDATES / turns)), MOST_AT_ONCE)
-    student = make_student(data.x.ndim, classes, options, turns * updates)
+    student = make_student(classes, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, updates, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
@@ -252,16 +249,16 @@ def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Optio
 def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:
     """What is believed of the weights."""
     likelihood = GaussianSampledNoise(1, *NOISE_PRIOR) if classes is None else Softmax(classes)
-    network = _network(data.x.ndim, options.hidden, likelihood.width)
+    network = mlp(options.hidden, likelihood.width)
     prior = GaussianPrior(PRIOR_NUMBER if classes is None else PRIOR_CLASSES)
     return Posterior(network, likelihood, prior, num_data=len(data.x))
 
 
-def make_student(axes: int, classes: int | None, options: Options, updates: int) -> Student:
+def make_student(classes: int | None, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     family = GaussianStudent(decompose=True) if classes is None else SoftmaxStudent(classes, decompose=True)
     optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32))
-    return Student(_network(axes, options.student_hidden, family.width), family, optimiser)
+    return Student(mlp(options.student_hidden, family.width), family, optimiser)
 
 
 def table_queries(schema: TableSchema) -> Queries:
@@ -275,7 +272,3 @@ def _row_queries(width: int, numbers: int, groups: tuple[tuple[int, ...], ...] =
 
 
 _image_queries = functools.lru_cache(maxsize=1)(image_queries)
-
-
-def _network(axes: int, hidden: tuple[int, ...], outputs: int) -> Network:
-    return mlp(hidden, outputs) if axes == 2 else cnn(CHANNELS, IMAGE_HIDDEN, outputs)

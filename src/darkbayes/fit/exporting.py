@@ -25,7 +25,7 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     stored = facts["options"]
     options = Options(tuple(stored["hidden"]), tuple(stored["student_hidden"]), stored["chains"], None)
     classes = len(schema.target.classes) if isinstance(schema.target, ClassTarget) else None
-    student = make_student(1 + len(schema.shape), classes, options, updates=1)
+    student = make_student(classes, options, updates=1)
     params = load_student(folder / "student.safetensors", student, np.zeros((1, *schema.shape), np.float32))
     return student, params, schema
 
