@@ -13,6 +13,13 @@ import pytest
 import darkbayes as db
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_code() -> Iterator[None]:
+    """Let go of what a file has compiled: a process that holds the code of all of them runs out of memory maps."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="module")
 def strict_dtypes() -> Iterator[None]:
     """No implicit dtype promotion. Asked for per file: Adam of optax and NUTS of NumPyro do not survive it."""
