@@ -14,6 +14,9 @@ Besides the files of every run (`runs.py`):
 
 import dataclasses
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,6 @@ from darkbayes.tables import (
     TableSchema,
     schema_to_dict,
 )
-from darkbayes.types import Key
 
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""
@@ -57,7 +59,11 @@ def fit_folder(
     classes = len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
-    fitted = fit(prepared.train, classes, fit_key, options, queries=queries, run=run)
+    # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
+    wide = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
+    with ThreadPoolExecutor(1) as beside:
+        plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
+        fitted = fit(prepared.train, classes, fit_key, options, queries=queries, run=run)
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     write_bytes(out / "student.onnx", to_onnx(fitted.student, fitted.params, schema))
@@ -70,9 +76,10 @@ def fit_folder(
 
         along = dependence(schema, prepared.train_frame, predict, seed)
         write_json(out / "dependence.json", along)
-    if prepared.held_out is not None:
+    if plug is not None:
+        draw, facts["plug_in_steps"] = plug.result()
         names = [of["column"] for of in along]
-        found, facts["plug_in_steps"] = _held_out(prepared, fitted, options, classes, names, plug_key, out)
+        found = _held_out(prepared, fitted, partial(predict_plugin, wide, draw), names, out)
         facts["int8_loss"] = _int8_loss(prepared, (out / "student.onnx").read_bytes())
     write_json(out / "fit.json", facts)
     run.seconds = time.time() - began
@@ -93,27 +100,15 @@ def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, An
 
 
 def _held_out(
-    prepared: Prepared,
-    fitted: Fitted,
-    options: Options,
-    classes: int | None,
-    names: list[str],
-    key: Key,
-    out: Path,
-) -> tuple[list[dict[str, Any]], int]:
-    """Let all predict the rows held out, and keep what they say, with the columns `names`.
-
-    Returns the rows of results, and the steps that the plug-in network took.
-    """
+    prepared: Prepared, fitted: Fitted, predict_plug_in: Callable[[Any], Predictive], names: list[str], out: Path
+) -> list[dict[str, Any]]:
+    """Let all predict the rows held out, keep what they say, with the columns `names`, and return rows of results."""
     held, target = prepared.held_out, prepared.schema.target
     assert held is not None
-    # The plug-in network is as large as the student.
-    posterior = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
-    draw, steps = plug_in(posterior, prepared.train, key)
     told: dict[str, Predictive] = {
         "student": fitted.predict(held.x),
         "sgld": fitted.predict_teacher(held.x),
-        "sgd": predict_plugin(posterior, draw, held.x),
+        "sgd": predict_plug_in(held.x),
     }
     y = np.asarray(held.y)
     arrays: dict[str, Any] = {"y": target.decode(y) if isinstance(target, RealTarget) else y}
@@ -130,7 +125,7 @@ def _held_out(
         write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
     found = rows({method: score(target, predictive, y) for method, predictive in told.items()})
     counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
-    return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)], steps
+    return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)]
 
 
 def _int8_loss(prepared: Prepared, content: bytes) -> float:

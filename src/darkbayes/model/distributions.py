@@ -53,7 +53,8 @@ class NormalMixture(eqx.Module):
     """A mixture of Gaussians, all of shape ``[components, batch, outputs]``.
 
     With `joint` the outputs of a component go together, as those of one draw do, and its weight is the same for all of
-    them; otherwise each output has a mixture of its own.
+    them; otherwise each output has a mixture of its own. Its methods are compiled whole: one program each instead of a
+    dozen small ones.
     """
 
     log_weights: Array
@@ -61,6 +62,7 @@ class NormalMixture(eqx.Module):
     variance: Array
     joint: bool = False
 
+    @eqx.filter_jit
     def log_prob(self, y: Array) -> Array:
         """The log density of all outputs of ``y`` together, ``[batch]``."""
         parts = normal_log_prob(y[None], self.mean, self.variance)
@@ -68,6 +70,13 @@ class NormalMixture(eqx.Module):
             return jax.nn.logsumexp(self.log_weights[..., 0] + jnp.sum(parts, axis=-1), axis=0)
         return jnp.sum(jax.nn.logsumexp(self.log_weights + parts, axis=0), axis=-1)
 
+    @eqx.filter_jit
+    def cdf(self, y: Array) -> Array:
+        """The probability of a value below ``y``, for each output by itself, ``[batch, outputs]``."""
+        z = (y[None] - self.mean) / jnp.sqrt(self.variance)
+        return jnp.sum(jnp.exp(self.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)
+
+    @eqx.filter_jit
     def moments(self) -> Normal:
         """The Gaussian of the same mean and variance, ``[batch, outputs]``."""
         weights = jnp.exp(self.log_weights)

@@ -124,8 +124,7 @@ class RegressionPredictive(eqx.Module):
 
     def cdf(self, y: Any) -> Array:
         """The probability of a value below `y`, for each output."""
-        z = (self.check(y)[None] - self.mixture.mean) / jnp.sqrt(self.mixture.variance)
-        return jnp.sum(jnp.exp(self.mixture.log_weights) * jax.scipy.stats.norm.cdf(z), axis=0)
+        return self.mixture.cdf(self.check(y))
 
 
 Predictive = ClassPredictive | RegressionPredictive
