@@ -21,9 +21,9 @@ demo: $(READY)
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-## set everything up and run the tests, doctests included
+## set everything up and run the tests, doctests included; the variable lets scikit-learn check arrays of any library
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile tests src
+	SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist loadfile tests src
 
 ## format, lint, types, layers
 check: $(READY)

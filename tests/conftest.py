@@ -1,4 +1,4 @@
-"""Shared by all tests: strictness, small problems whose answers are known, and a counter of compilations."""
+"""Shared by all tests but doctests: strictness, small problems with known answers, a counter of compilations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,13 +11,6 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forget_compiled_code() -> Iterator[None]:
-    """Let go of what a file has compiled: a process that holds the code of all of them runs out of memory maps."""
-    yield
-    jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

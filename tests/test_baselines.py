@@ -4,7 +4,6 @@ On a Gaussian posterior N(m, P^-1) the factorised Gaussian that is closest in KL
 1/diag(P): the truth that both variational methods are held to.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -27,15 +26,6 @@ from darkbayes.baselines import (
 )
 from darkbayes.baselines.bbb import geometric_weight
 from darkbayes.baselines.vi import empirical_prior
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_to_compile() -> Iterator[None]:
-    """Most of the time here goes into compiling loops that run for milliseconds: compile them with less care."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def settled(steps: int, learning_rate: float = 0.02) -> optax.GradientTransformation:

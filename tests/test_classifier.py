@@ -12,6 +12,8 @@ import darkbayes as db
 from darkbayes.files import write_arrays
 from houses import LONGER, SMALL, houses
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 @pytest.fixture(scope="module")
 def classifier() -> db.DistilledClassifier:

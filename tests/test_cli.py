@@ -19,7 +19,7 @@ TINY = {
     "settings": Settings(num_chains=2, query_batch=16, update_every=2, reservoir=4, restarts=2),
     "hmc_chains": 2,
     "hmc_warmup": 20,
-    "hmc_draws": 10,
+    "hmc_draws": 20,
 }
 EXPERIMENTS = {
     "toy2d": (toy2d, "quick", {"students": ((4,),)}),

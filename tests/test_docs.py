@@ -49,14 +49,6 @@ ADDRESS = "http://127.0.0.1:8000"
 PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly_compiled() -> Iterator[None]:
-    """Without the optimisations of the compiler: for short runs they take longer than what they save."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 class Block(NamedTuple):
     """A block of code in a document."""
 

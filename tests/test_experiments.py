@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -46,15 +45,6 @@ def fake_mnist(name: str, **_: Any) -> Images:
     x = rng.integers(0, 256, size=(100, 6, 6), dtype=np.uint8)
     y = rng.integers(0, 10, size=100)
     return Images(x[:70], y[:70], x[70:], y[70:])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_to_compile():
-    """All the time here goes into compiling what runs for milliseconds: compile it with less care."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -228,6 +228,8 @@ def test_a_folder_without_images_is_refused(tmp_path, refused):
     (tmp_path / "photos" / "cats").mkdir(parents=True)
     assert "photos has no subfolders with images (.png, .jpg" in refused("fit", "photos")
     assert "--target y does not apply to a folder of images: leave it out" in refused("fit", "photos", "--target", "y")
+    assert "--ignore a b does not apply to a folder" in refused("fit", "photos", "--ignore", "a", "b")
+    assert "--task regression does not apply to a folder" in refused("fit", "photos", "--task", "regression")
 
 
 def notes_of(content: str, path: Path) -> str:

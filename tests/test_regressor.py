@@ -21,6 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import darkbayes as db
 from houses import LONGER, SMALL, houses
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 @pytest.fixture(scope="module")
 def regressor() -> db.DistilledRegressor:

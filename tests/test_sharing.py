@@ -16,6 +16,8 @@ from darkbayes.model import layers
 from darkbayes.teacher import gradient_noise
 from darkbayes.types import Data
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 def slope(examples: int) -> tuple[Data, float, float]:
     """Examples of one input whose first quarter is unlike the others; mean and variance of its weight."""

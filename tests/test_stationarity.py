@@ -23,7 +23,7 @@ from scipy import linalg
 import darkbayes as db
 from darkbayes.bench import laws
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "optimised")
 
 BAR = 4.0
 

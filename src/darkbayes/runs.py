@@ -216,8 +216,13 @@ def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
 
 
 def row(method: str, metric: str, values: list[float], paper: float | None = None) -> dict[str, Any]:
-    """One row of results: mean and standard error over trials."""
-    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    """One row of results: mean and standard error over trials.
+
+    >>> row("hmc", "rhat_max", [1.0, float("inf")])["se"] is None
+    True
+    """
+    known = len(values) > 1 and np.isfinite(values).all()
+    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if known else None
     result = {"method": method, "metric": metric, "mean": float(np.mean(values)), "se": se, "trials": len(values)}
     return result | {"values": [float(value) for value in values]} | ({} if paper is None else {"paper": paper})
 

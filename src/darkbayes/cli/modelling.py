@@ -53,9 +53,9 @@ class Fit:
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (50,)
-    """widths of the hidden layers of the network that is sampled (tables)"""
+    """widths of the hidden layers of the network that is sampled"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (100, 100)
-    """widths of the student's hidden layers (tables)"""
+    """widths of the student's hidden layers"""
     chains: Annotated[int, value("NUMBER")] = 8
     """chains that sample side by side"""
     delimiter: Delimiter = None
@@ -100,8 +100,12 @@ class Fit:
         from darkbayes.tables import read_image_folder, read_table
 
         if self.source.is_dir():
-            if self.target is not None:
-                raise InvalidInput(f"--target {self.target} does not apply to a folder of images: leave it out")
+            for_tables = {"target": self.target, "ignore": " ".join(self.ignore), "delimiter": self.delimiter}
+            for name, given in for_tables.items():
+                if given:
+                    raise InvalidInput(f"--{name} {given} does not apply to a folder of images: leave it out")
+            if self.task == "regression":
+                raise InvalidInput("--task regression does not apply to a folder of images: they are classified")
             images = read_image_folder(self.source)
             return prepare_images(images, self.source, held_out=self.held_out, seed=self.seed)
         if self.target is None:
