@@ -53,7 +53,9 @@ def test_peak_memory_is_measured_in_processes_of_their_own():
 
 
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))  # Its processes all compile the same.
+    # Its processes all compile the same.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     found = metrics_of(bench.run("resume", seed=0, quiet=True, steps=60_000, kills=3))
     assert found["bit_identical"][0]["mean"] == 1.0
     assert found["kills"][0]["mean"] == 3

@@ -304,7 +304,7 @@ def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple
 
 def shape_after(layer: Layer, weights: Any, shape: Shape) -> Shape:
     """The shape of what a layer makes of inputs of a shape, the batch left out both times."""
-    return jax.eval_shape(lambda x: layer.apply(weights, x), jax.ShapeDtypeStruct((1, *shape), float)).shape[1:]
+    return jax.eval_shape(lambda x: layer.apply(weights, x), jax.ShapeDtypeStruct((1, *shape), jnp.float32)).shape[1:]
 
 
 def weighted(layers: Iterable[Layer]) -> int:
