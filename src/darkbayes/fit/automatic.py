@@ -44,7 +44,10 @@ from darkbayes.student import (
     SoftmaxStudent,
     Student,
     distillation,
-    image_queries,
+    distortion,
+    jitter,
+    mix,
+    mixup,
 )
 from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, MinibatchChain, tune
@@ -58,6 +61,10 @@ BETWEEN = 0.25
 """The share of the queries that lie between two rows."""
 PRIOR_NUMBER, PRIOR_CLASSES = 1.0, 0.25
 """The precision of the prior on every weight, for a real target and for classes."""
+DISTORTED = 1 / 3
+"""The share of the other queries that are distorted, if they are images."""
+DISTORTION = {"strength": 0.043, "smoothness": 0.143, "shift": 0.029}
+"""How far pixels move, as shares of an image's shorter side."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
 NOISE_PRIOR = (1.0, 0.1)
@@ -210,7 +217,7 @@ def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
     """Rows with columns of zeros up to one of few widths, unless somebody's own queries are not prepared for them."""
     data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
     if data.x.ndim != 2:
-        return data, queries or _image_queries()
+        return data, queries or _image_queries(min(data.x.shape[2:]))
     width = data.x.shape[1]
     queries = queries or _row_queries(width, width)
     if not isinstance(queries, TableQueries):
@@ -271,4 +278,8 @@ def _row_queries(width: int, numbers: int, groups: tuple[tuple[int, ...], ...] =
     return sharing.table_queries(width, numbers, groups, JITTER, BETWEEN, EXCHANGED)
 
 
-_image_queries = functools.lru_cache(maxsize=1)(image_queries)
+@functools.cache
+def _image_queries(side: int) -> Queries:
+    noisy = mix(*map(jitter, JITTER), 0.5)
+    distorted = distortion(**{name: share * side for name, share in DISTORTION.items()})
+    return mix(mixup(), mix(distorted, noisy, DISTORTED), BETWEEN)
