@@ -280,6 +280,6 @@ def _row_queries(width: int, numbers: int, groups: tuple[tuple[int, ...], ...] =
 
 @functools.cache
 def _image_queries(side: int) -> Queries:
-    noisy = mix(*map(jitter, JITTER), 0.5)
+    near, far = map(jitter, JITTER)
     distorted = distortion(**{name: share * side for name, share in DISTORTION.items()})
-    return mix(mixup(), mix(distorted, noisy, DISTORTED), BETWEEN)
+    return mix(mixup(), mix(distorted, mix(near, far, 0.5), DISTORTED), BETWEEN)
