@@ -135,7 +135,12 @@ def build(path: Path, schema: TableSchema | ImageSchema, arrays: dict[str, np.nd
     }
     diagnosis = {"verdict": {"code": "agree", "text": "the chains agree"}, "counts": {"agree": 1}, "warnings": []}
     found = {
-        **{"experiment": "fit", "preset": "auto", "rows": rows, "provenance": provenance(0, 1.0)},
+        **{
+            "experiment": "fit",
+            "preset": "auto",
+            "rows": rows,
+            "provenance": provenance(0, 1.0) | {"commit": "0123abc"},
+        },
         "choices": {"student": [CHOICES]},
         "diagnostics": {"student": diagnosis | {"plateau": None, "runs": [RUN]}},
     }
