@@ -12,16 +12,16 @@ A category that the schema does not know has zeros everywhere.
 """
 
 import dataclasses
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-
-from darkbayes.errors import InvalidInput
 
 REACH = 100.0
 """Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen."""
 
 Frame = dict[str, np.ndarray]
+Stored = TypeVar("Stored")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,49 +53,26 @@ class Category:
     """Whether a missing value is told to the network by an input of its own."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RealTarget:
-    """A target that is a number: its transform is standardised."""
+class Predicted(Protocol):
+    """What schemas and readers of rows know of what is predicted (`darkbayes.outcomes`)."""
 
-    name: str
-    transform: Literal["identity", "log"]
-    center: float
-    scale: float
-    low: float
-    high: float
-    """The range that was seen, in the target's own unit."""
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
 
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """What the network learns, ``[rows, 1]``."""
-        values = np.asarray(y, np.float64)
-        if self.transform == "log":
-            if not (values > 0).all():
-                raise InvalidInput(f"{self.name} is modelled by its logarithm, but holds {values.min()}: leave it out")
-            values = np.log(values)
-        return ((values - self.center) / self.scale).astype(np.float32)[:, None]
+    @property
+    def columns(self) -> dict[str, tuple[str, ...] | None]:
+        """The columns of a file that hold it, and the texts that each may hold; None for numbers."""
+        ...
 
-    def decode(self, encoded: np.ndarray) -> np.ndarray:
-        """The target's own values from what `encode` made of them."""
-        values = np.asarray(encoded, np.float64)[:, 0] * self.scale + self.center
-        return np.exp(values) if self.transform == "log" else values
+    def strays(self, values: Frame) -> list[tuple[int, str]]:
+        """The rows whose values in these columns cannot be, and why."""
+        ...
 
-
-@dataclasses.dataclass(frozen=True)
-class ClassTarget:
-    """A target that is one of several classes."""
-
-    name: str
-    classes: tuple[str, ...]
-    kind: Literal["text", "integer", "boolean"] = "text"
-    """What the classes are in the user's own files."""
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """The number of each row's class, given as a string."""
-        number = {name: k for k, name in enumerate(self.classes)}
-        unknown = [name for name in dict.fromkeys(y.tolist()) if name not in number]
-        if unknown:
-            raise InvalidInput(f"{self.name} holds {unknown[0]!r}, which is none of the classes {list(self.classes)}")
-        return np.asarray([number[name] for name in y.tolist()], np.int32)
+    def joined(self, values: Frame) -> np.ndarray:
+        """The values of these columns as one array, with the rows along the first axis."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +80,7 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
-    target: RealTarget | ClassTarget
+    target: Predicted
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Columns that are not read, and why."""
 
@@ -125,8 +102,7 @@ class TableSchema:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """Inputs of the network that belong together: a number and whether it is missing, the categories of a column.
 
-        >>> target = RealTarget("price", "identity", center=0.0, scale=1.0, low=0.0, high=1.0)
-        >>> TableSchema((Category("colour", ("blue", "red"), flagged=True),), target).groups
+        >>> TableSchema((Category("colour", ("blue", "red"), flagged=True),), target=None).groups
         ((0, 1, 2),)
         """
         flagged = [k for k, column in enumerate(self.numbers) if column.flagged]
@@ -182,7 +158,7 @@ class ImageSchema:
     center: float
     scale: float
     """What is subtracted from every value, and what it is divided by."""
-    target: ClassTarget
+    target: Predicted
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -200,50 +176,68 @@ class ImageSchema:
 
 Schema = TableSchema | ImageSchema
 
-_KINDS = {
-    "number": Number,
-    "category": Category,
-    "real": RealTarget,
-    "classes": ClassTarget,
-    "table": TableSchema,
-    "images": ImageSchema,
-}
-
-
 _IS = "is"
 """Where a stored part says which of them it is; no part has a field of this name."""
+_KINDS: dict[str, type] = {"number": Number, "category": Category, "table": TableSchema, "images": ImageSchema}
+
+
+def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
+    """Let schemas hold a dataclass, under a name of its own: what is predicted comes from elsewhere.
+
+    Args:
+        name: what files call it.
+
+    Returns:
+        A decorator of the class.
+    """
+
+    def register(kind: type[Stored]) -> type[Stored]:
+        _KINDS[name] = kind
+        return kind
+
+    return register
 
 
 def schema_to_dict(schema: Any) -> dict[str, Any]:
-    """A schema as JSON holds it."""
-    kind = next(name for name, of in _KINDS.items() if type(schema) is of)
+    """A schema as JSON holds it.
+
+    Args:
+        schema: of a table or of images, or a part of one.
+
+    Returns:
+        What `schema_from_dict` reads.
+    """
+    name = next(name for name, kind in _KINDS.items() if type(schema) is kind)
     fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
-    for name, value in fields.items():
+    for field, value in fields.items():
         if dataclasses.is_dataclass(value):
-            fields[name] = schema_to_dict(value)
+            fields[field] = schema_to_dict(value)
         elif isinstance(value, tuple):
-            fields[name] = [schema_to_dict(of) if dataclasses.is_dataclass(of) else of for of in value]
-    return {_IS: kind} | fields
+            fields[field] = [schema_to_dict(part) if dataclasses.is_dataclass(part) else part for part in value]
+    return {_IS: name} | fields
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
     """What `schema_to_dict` stored.
 
-    >>> target = RealTarget("price", "log", center=1.0, scale=2.0, low=0.5, high=9.0)
-    >>> schema = TableSchema((Category("colour", ("blue", "red"), flagged=False),), target)
-    >>> schema_from_dict(schema_to_dict(schema)) == schema
+    Args:
+        stored: the schema as JSON holds it.
+
+    Returns:
+        The schema, or the part of one.
+
+    >>> column = Category("colour", ("blue", "red"), flagged=False)
+    >>> schema_from_dict(schema_to_dict(column)) == column
     True
-    >>> schema_from_dict(schema_to_dict(ClassTarget("digit", ("0", "1"), "integer")))
-    ClassTarget(name='digit', classes=('0', '1'), kind='integer')
     """
     fields = {
         name: schema_from_dict(value)
         if isinstance(value, dict) and value.get(_IS) in _KINDS
-        else tuple(schema_from_dict(of) if isinstance(of, dict) else of for of in value)
+        else tuple(schema_from_dict(part) if isinstance(part, dict) else part for part in value)
         if isinstance(value, list)
         else value
         for name, value in stored.items()
     }
-    made = _KINDS[stored[_IS]]
-    names = {field.name for field in dataclasses.fields(made)}
-    return made(**{name: value for name, value in fields.items() if name in names})
+    kind = _KINDS[stored[_IS]]
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in fields.items() if name in names})

@@ -1,0 +1,34 @@
+"""What can be predicted: an outcome is a file here and, for what a network learns by, one of its name in `heads/`.
+
+`OUTCOMES` lists those that there are. To add one, write these two files, and name them here.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from darkbayes.outcomes.base import Prediction as Prediction
+from darkbayes.outcomes.base import Target as Target
+from darkbayes.outcomes.choosing import Outcomes
+from darkbayes.outcomes.classes import ClassPrediction as ClassPrediction
+from darkbayes.outcomes.classes import ClassTarget as ClassTarget
+from darkbayes.outcomes.number import NumberPrediction as NumberPrediction
+from darkbayes.outcomes.number import NumberTarget as NumberTarget
+from darkbayes.outcomes.several import SeveralTarget as SeveralTarget
+
+OUTCOMES = Outcomes([ClassTarget, NumberTarget, SeveralTarget])
+
+HEADS = ("base", "classes", "number")
+"""The files of `heads/`, which load JAX: their names are found when first asked for."""
+
+if TYPE_CHECKING:
+    from darkbayes.outcomes.heads.base import *  # noqa: F403
+    from darkbayes.outcomes.heads.classes import *  # noqa: F403
+    from darkbayes.outcomes.heads.number import *  # noqa: F403
+else:
+
+    def __getattr__(name):
+        for module in () if name.startswith("_") else HEADS:
+            names = vars(importlib.import_module(f"{__name__}.heads.{module}"))
+            if getattr(names.get(name), "__module__", None) == f"{__name__}.heads.{module}":
+                return names[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

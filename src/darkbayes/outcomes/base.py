@@ -1,0 +1,265 @@
+"""What every outcome has: a `Target`, which says what is predicted, and a `Prediction`, which says what is known of it.
+
+An outcome is a file in this folder and, for what a network learns by, one of the same name in `heads/`. Nobody else asks
+which outcome it is: what differs is a method here.
+
+A target has three forms, with the rows along the first axis:
+
+    values      as files hold them: numbers, or the names of classes
+    truth       what predictions are scored by: numbers in the target's own unit, or the numbers of classes
+    encoded     what a network learns: standardised numbers in float32, or the numbers of classes
+
+Nothing here loads JAX before `likelihood` or `head` is called.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.metrics import RowScores
+from darkbayes.tables.columns import Column
+from darkbayes.tables.schema import Frame
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction(abc.ABC):
+    """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
+
+    Its fields are arrays with the rows along the first axis, or None for what is not known.
+    """
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by name, from which the target's `prediction` makes the same again.
+
+        Returns:
+            Those that are known.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.arrays().values())))
+
+    def __getitem__(self, rows: Any) -> Self:
+        """The same of some rows."""
+        return dataclasses.replace(self, **{name: value[rows] for name, value in self.arrays().items()})
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """These rows and those of others.
+
+        Args:
+            others: predictions of the same kind.
+
+        Returns:
+            All rows in their order.
+        """
+        parts = [self.arrays(), *(other.arrays() for other in others)]
+        return dataclasses.replace(self, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def summary(self) -> Self:
+        """The same in few numbers per row, where there are many, such as those of hundreds of draws."""
+        return self
+
+    @property
+    @abc.abstractmethod
+    def aim(self) -> np.ndarray:
+        """What is predicted, ``[rows, ...]``: probabilities, or the mean."""
+
+    @property
+    @abc.abstractmethod
+    def uncertainty(self) -> np.ndarray:
+        """How unsure it is of each row, ``[rows]``: an entropy, or a standard deviation."""
+
+    @property
+    @abc.abstractmethod
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Aleatoric and epistemic uncertainty of each row in a unit in which they add up: entropies, or variances."""
+
+    @abc.abstractmethod
+    def log_prob(self, y: Any) -> np.ndarray:
+        """The log probability, or density, of the truth of each row."""
+
+    @abc.abstractmethod
+    def row_scores(self, y: Any) -> Mapping[str, RowScores]:
+        """The parts of each row in every score that there is for such predictions (`darkbayes.metrics`)."""
+
+    def position(self, y: Any) -> np.ndarray:
+        """The probability of a value below the truth, ``[rows]``; nothing where values have no order."""
+        return np.empty(0)
+
+
+def known(part: np.ndarray | None) -> np.ndarray:
+    """A part of the uncertainty, if it is known."""
+    if part is None:
+        raise InvalidInput(
+            "this prediction does not know its aleatoric part: distil a student with decompose=True, or predict with "
+            "draws"
+        )
+    return part
+
+
+class Choice(NamedTuple):
+    """What was found out of the columns to predict."""
+
+    target: "Target"
+    notes: list[str]
+    """What there is to know of the choice, in words."""
+    reason: str = ""
+    """Why the target has the form it has, for a report."""
+
+
+class Target(abc.ABC):
+    """What is predicted, and all that is particular to it; a frozen dataclass that schemas store (`stored_as`)."""
+
+    name: str
+    task: ClassVar[str]
+    """What people call the task."""
+    likelihoods: ClassVar[tuple[str, ...]]
+    """How a teacher's outputs may speak of it, by name; the first is the default."""
+    heads: ClassVar[tuple[str, ...]]
+    """How a student's outputs may, likewise."""
+    prior_precision: ClassVar[float] = 1.0
+    """Of the prior on every weight of the teacher, by default."""
+    views: ClassVar[tuple[str, ...]]
+    """How a page shows it: "bars" of probabilities, or a "quantity" with its interval."""
+
+    # What is predicted, found out from a table
+
+    @classmethod
+    @abc.abstractmethod
+    def suits(cls, columns: Mapping[str, Column]) -> str | None:
+        """Whether columns, without missing values, look like such a target where nobody says what they are.
+
+        Args:
+            columns: by name, those to predict.
+
+        Returns:
+            Why they do, in words for a note (empty where it goes without saying); None where they do not.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+        """The target that predicts these columns; what does not fit is refused with the value and the remedy.
+
+        Args:
+            columns: those to predict, of all rows that have a value of each.
+            rows: which of these train; statistics are of them alone.
+            inputs: what the network reads in the rows that train, ``[rows, width]``.
+            source: what messages call the table.
+
+        Returns:
+            The target, and what there is to know of it.
+        """
+
+    @classmethod
+    def strata(cls, columns: Mapping[str, Column]) -> np.ndarray | None:
+        """What to split rows by so that both parts have some of each, ``[rows]``; None where it does not matter."""
+        return None
+
+    # Rows
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> dict[str, tuple[str, ...] | None]:
+        """The columns of a file that hold it, and the texts that each may hold; None for numbers."""
+
+    def strays(self, values: Frame) -> list[tuple[int, str]]:
+        """The rows whose values in these columns cannot be, and why."""
+        return []
+
+    def joined(self, values: Frame) -> np.ndarray:
+        """The values of these columns as one array, with the rows along the first axis."""
+        return values[self.name]
+
+    @abc.abstractmethod
+    def truth(self, values: np.ndarray) -> np.ndarray:
+        """What predictions are scored by, from the values that files hold."""
+
+    @abc.abstractmethod
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """What a network learns, from the values that files hold."""
+
+    # Networks
+
+    @abc.abstractmethod
+    def likelihood(self, kind: str | None = None) -> Any:
+        """How a teacher's outputs speak of it (`outcomes.heads`).
+
+        Args:
+            kind: one of `likelihoods`; the first unless given.
+
+        Returns:
+            The likelihood.
+        """
+
+    @abc.abstractmethod
+    def head(self, kind: str | None = None) -> Any:
+        """How a student's outputs speak of it, with both parts of the uncertainty (`outcomes.heads`).
+
+        Args:
+            kind: one of `heads`; the first unless given.
+
+        Returns:
+            The head.
+        """
+
+    @classmethod
+    def check_kinds(cls, likelihood: str | None, head: str | None) -> None:
+        """Refuse names of a likelihood or of a head that there are not for this outcome."""
+        for what, kind, kinds in (("likelihood", likelihood, cls.likelihoods), ("head", head, cls.heads)):
+            if kind is not None and kind not in kinds:
+                raise InvalidInput(f"{what} {kind!r} is not one for {cls.task}: choose among {', '.join(kinds)}")
+
+    def own_unit(self, prediction: Any) -> Any:
+        """What a network predicts of the encoded target, in the target's own unit."""
+        return prediction
+
+    # Predictions that come from a file, and go to one
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """What an exported student must compute."""
+
+    @abc.abstractmethod
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> Prediction:
+        """The prediction that an exported student's outputs, or stored arrays, stand for."""
+
+    @abc.abstractmethod
+    def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
+        """Append to an ONNX graph what makes the outputs of what a head wrote (`Head.write`)."""
+
+    @abc.abstractmethod
+    def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
+        """The columns of a file of predictions, in their order.
+
+        Args:
+            prediction: of some rows, in the target's own unit.
+            level: the probability that intervals hold.
+
+        Returns:
+            The columns by name.
+        """
+
+    @abc.abstractmethod
+    def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
+        """What the service says of each row, by name; as `table`, in a form for programs."""
+
+    @abc.abstractmethod
+    def described(self) -> dict[str, Any]:
+        """What the service says of the target."""
+
+    @abc.abstractmethod
+    def answer_form(self) -> dict[str, Any]:
+        """The form of each row's answer, as JSON Schema has it: a property for each name of `answer`."""
+
+
+def one_of(kind: str | None, kinds: tuple[str, ...]) -> str:
+    """The kind that was asked for, or the first."""
+    return kinds[0] if kind is None else kind

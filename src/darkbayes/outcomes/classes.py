@@ -1,0 +1,337 @@
+"""A class among several: probabilities, whose entropy is the uncertainty."""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.metrics import BINS, RowScores
+from darkbayes.outcomes.base import Choice, Prediction, Target, known
+from darkbayes.tables.columns import TRUTH, Column, listed, objects, texts_of
+from darkbayes.tables.schema import Frame, stored_as
+
+MOST_CLASSES = 1000
+"""Classes that a target may have."""
+MOST_COUNTED = 20
+"""Different whole numbers, from 0 or 1 without a gap, that are taken for classes unless there are more."""
+LEAST_SHARE = 3
+"""Rows per class, on average, that whole numbers must have to be taken for classes."""
+DISTINCT = 0.9
+"""Share of different values above which they are too many for classes."""
+FLOOR = 1e-6
+"""Probabilities are clipped there where two predictions are compared."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """Log probabilities ``[rows, classes]``, with the expected entropy of a single draw where it is known.
+
+    Logarithms are kept, as the probability of an unlikely class may be too small for a float.
+    """
+
+    log_probs: np.ndarray
+    expected_entropy: np.ndarray | None = None
+
+    @classmethod
+    def from_probs(cls, probs: Any, expected_entropy: np.ndarray | None = None) -> "ClassPrediction":
+        """The same from probabilities.
+
+        Args:
+            probs: of each class, ``[rows, classes]``.
+            expected_entropy: of a single draw, ``[rows]``, where it is known.
+
+        Returns:
+            The prediction.
+        """
+        with np.errstate(divide="ignore"):
+            return cls(np.log(np.asarray(probs, np.float64)), expected_entropy)
+
+    @property
+    def probs(self) -> np.ndarray:
+        """The probability of each class."""
+        return np.exp(self.log_probs)
+
+    @property
+    def aim(self) -> np.ndarray:
+        """The probability of each class."""
+        return self.probs
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the one-hot target, which is the probabilities."""
+        return self.probs
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance of each element of the one-hot target."""
+        return self.probs * (1 - self.probs)
+
+    @property
+    def entropy(self) -> np.ndarray:
+        """The whole uncertainty, in nats."""
+        probs = self.probs
+        return -np.sum(np.where(probs > 0, probs * np.where(probs > 0, self.log_probs, 0.0), 0.0), axis=-1)
+
+    @property
+    def uncertainty(self) -> np.ndarray:
+        """The entropy."""
+        return self.entropy
+
+    @property
+    def total(self) -> np.ndarray:
+        """The entropy."""
+        return self.entropy
+
+    @property
+    def aleatoric(self) -> np.ndarray:
+        """The entropy that would remain if the weights were known: noise in the labels."""
+        return np.minimum(known(self.expected_entropy), self.entropy)
+
+    @property
+    def epistemic(self) -> np.ndarray:
+        """The mutual information of label and weights: what more data could remove."""
+        return self.entropy - self.aleatoric
+
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Aleatoric and epistemic; what is not known to be doubt counts as noise, as a single network has it."""
+        if self.expected_entropy is None:
+            return self.entropy, np.zeros(len(self))
+        return self.aleatoric, self.epistemic
+
+    def codes(self, y: Any) -> np.ndarray:
+        """The truth as an array, if it is one class per row."""
+        codes, classes = np.asarray(y), self.log_probs.shape[-1]
+        if codes.shape != self.log_probs.shape[:-1]:
+            rows = self.log_probs.shape[:-1]
+            raise InvalidInput(f"y has shape {codes.shape}, but the predictions are of shape {rows}: reshape y")
+        if codes.dtype.kind not in "iu":
+            raise InvalidInput(f"y has type {codes.dtype}: give integer classes 0..{classes - 1}")
+        outside = (codes < 0) | (codes >= classes)
+        if outside.any():
+            raise InvalidInput(f"y holds label {codes[outside][0]}, outside 0..{classes - 1}: relabel it")
+        return codes
+
+    def log_prob(self, y: Any) -> np.ndarray:
+        """The log probability of each row's class."""
+        return np.take_along_axis(self.log_probs, self.codes(y)[..., None], axis=-1)[..., 0]
+
+    def right(self, y: Any) -> np.ndarray:
+        """Where the most probable class is the true one."""
+        return self.log_probs.argmax(axis=-1) == self.codes(y)
+
+    def row_scores(self, y: Any) -> Mapping[str, RowScores]:
+        """Log likelihood, error in per cent, Brier score and calibration error."""
+        probs, right = self.probs, self.right(y)
+        confidence, own = probs.max(axis=-1), np.exp(self.log_prob(y))
+        bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+        return {
+            "log_likelihood": RowScores(self.log_prob(y)),
+            "error": RowScores(100.0 * ~right),
+            "brier": RowScores((probs**2).sum(axis=-1) - 2 * own + 1),
+            "ece": RowScores(right - confidence, bins),
+        }
+
+    def scaled_log_prob(self, y: Any, temperature: float) -> np.ndarray:
+        """The log probability of each row's class with the logits divided by `temperature`."""
+        logits = self.log_probs / temperature
+        top = logits.max(axis=-1, keepdims=True)
+        normalised = logits - top - np.log(np.exp(logits - top).sum(axis=-1, keepdims=True))
+        return ClassPrediction(normalised).log_prob(y)
+
+    def kl(self, other: "ClassPrediction") -> np.ndarray:
+        """KL(self || other) of each row, of probabilities clipped from below."""
+        mine, theirs = (np.maximum(prediction.probs, FLOOR) for prediction in (self, other))
+        return np.sum(mine * np.log(mine / theirs), axis=-1)
+
+
+@stored_as("classes")
+@dataclasses.dataclass(frozen=True)
+class ClassTarget(Target):
+    """A target that is one of several classes."""
+
+    name: str
+    classes: tuple[str, ...]
+    kind: Literal["text", "integer", "boolean"] = "text"
+    """What the classes are in the user's own files."""
+
+    task: ClassVar[str] = "classification"
+    likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
+    heads: ClassVar[tuple[str, ...]] = ("softmax",)
+    prior_precision: ClassVar[float] = 0.25
+    views: ClassVar[tuple[str, ...]] = ("bars",)
+
+    @classmethod
+    def suits(cls, columns: Mapping[str, Column]) -> str | None:
+        """Text and truth values are classes; so are whole numbers that are few, without a gap from 0 or 1, or two."""
+        if len(columns) > 1:
+            return None
+        ((name, column),) = columns.items()
+        if column.kind != "number":
+            return ""
+        distinct = np.unique(column.values)
+        if (distinct != np.floor(distinct)).any() or len(distinct) == 1:
+            return None
+        gapless = len(distinct) <= MOST_COUNTED and distinct[0] in (0, 1) and np.ptp(distinct) == len(distinct) - 1
+        if (gapless or len(distinct) == 2) and len(column.values) >= LEAST_SHARE * len(distinct):
+            return f"{name!r} holds {len(distinct)} different whole numbers, which are taken for classes"
+        return None
+
+    @classmethod
+    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+        """The classes are those of the whole table."""
+        if len(columns) > 1:
+            raise InvalidInput(f"classification predicts one column, not {listed(list(columns))}: name one target")
+        ((name, column),) = columns.items()
+        if column.kind == "number" and (column.values != np.floor(column.values)).any():
+            example = column.values[column.values != np.floor(column.values)][0]
+            raise InvalidInput(
+                f"classification predicts classes, but {name!r} holds the number {example}: choose the task regression"
+            )
+        values, notes = texts_of(column), []
+        counts = Counter(values.tolist())
+        if len(counts) == 1:
+            raise InvalidInput(
+                f"{source}: {name!r} is {next(iter(counts))!r} in every row: to tell classes apart, there must be "
+                "examples of at least two"
+            )
+        if len(counts) > MOST_CLASSES or len(counts) > DISTINCT * len(values):
+            raise InvalidInput(
+                f"{source}: {name!r} has {len(counts)} different values in {len(values)} rows: too many for classes. "
+                "Is it the right column?"
+            )
+        if column.kind != "number":
+            notes.append(f"{name!r} is one of {len(counts)} classes: {listed(sorted(counts))}")
+        taught = set(values[rows].tolist())
+        if len(taught) == 1:
+            raise InvalidInput(f"{name!r} is {next(iter(taught))!r} in every row that trains: train on more rows")
+        rare = [label for label, count in counts.items() if count == 1]
+        if rare:
+            each = " each" * (len(rare) > 1)
+            notes.append(f"{name!r} is {listed(rare)} in a single row{each}: little can be learnt of it")
+        if column.kind == "number":
+            return Choice(cls(name, tuple(sorted(counts, key=float)), "integer"), notes)
+        return Choice(cls(name, tuple(sorted(counts)), "boolean" if column.kind == "boolean" else "text"), notes)
+
+    @classmethod
+    def strata(cls, columns: Mapping[str, Column]) -> np.ndarray:
+        """The class of each row."""
+        (column,) = columns.values()
+        return texts_of(column)
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...] | None]:
+        """One column, of the classes' names."""
+        return {self.name: self.classes}
+
+    def strays(self, values: Frame) -> list[tuple[int, str]]:
+        """Rows of a class that is not known."""
+        unknown = set(values[self.name].tolist()).difference(self.classes, [None])
+        return [
+            (row, f"{self.name!r} is {label!r}, none of the classes")
+            for row, label in enumerate(values[self.name].tolist())
+            if label in unknown
+        ]
+
+    def truth(self, values: np.ndarray) -> np.ndarray:
+        """The number of each row's class, given by its name."""
+        number = {name: k for k, name in enumerate(self.classes)}
+        unknown = [name for name in dict.fromkeys(values.tolist()) if name not in number]
+        if unknown:
+            raise InvalidInput(f"{self.name} holds {unknown[0]!r}, which is none of the classes {list(self.classes)}")
+        return np.asarray([number[name] for name in values.tolist()], np.int32)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """The number of each row's class, given by its name."""
+        return self.truth(values)
+
+    @property
+    def most_entropy(self) -> float:
+        """The entropy of complete ignorance, in nats."""
+        return math.log(len(self.classes))
+
+    def likelihood(self, kind: str | None = None) -> Any:
+        """Logits."""
+        from darkbayes.outcomes.heads.classes import Softmax
+
+        return Softmax(len(self.classes))
+
+    def head(self, kind: str | None = None) -> Any:
+        """Logits, and one more output for the expected entropy."""
+        from darkbayes.outcomes.heads.classes import SoftmaxHead
+
+        return SoftmaxHead(len(self.classes), decompose=True)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Probabilities and entropies; the logarithms of the probabilities are newer, and not in every file."""
+        return ("probs", "expected_entropy")
+
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> ClassPrediction:
+        """From probabilities, or from their logarithms where there are."""
+        expected = arrays.get("expected_entropy")
+        expected = None if expected is None else np.asarray(expected, np.float64)
+        if "log_probs" in arrays:
+            return ClassPrediction(np.asarray(arrays["log_probs"], np.float64), expected)
+        return ClassPrediction.from_probs(arrays["probs"], expected)
+
+    def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
+        """Probabilities, and the entropy with its parts where the head has them."""
+        number, logs = len(self.classes), graph.add("LogSoftmax", parts["logits"], axis=1)
+        probs, last = graph.add("Exp", logs), graph.constant(np.asarray([1]))
+        entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
+        graph.output("probs", probs, [number])
+        graph.output("log_probs", logs, [number])
+        graph.output("entropy", entropy)
+        if "share" in parts:
+            expected = graph.add("Mul", entropy, graph.add("Squeeze", graph.add("Sigmoid", parts["share"]), last))
+            graph.output("expected_entropy", expected)
+            graph.output("mutual_information", graph.add("Sub", entropy, expected))
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The classes as they are in the user's own files."""
+        if self.kind == "integer":
+            return np.asarray([int(name) for name in self.classes], np.int64)
+        if self.kind == "boolean":
+            return np.asarray([name == TRUTH[1] for name in self.classes], bool)
+        return objects(self.classes)
+
+    def _headline(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
+        best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
+        return {"prediction": self.labels[best], "probability": prediction.probs.max(axis=1, initial=0.0)}
+
+    def _entropies(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
+        noise, doubt = prediction.parts
+        return {"entropy": prediction.entropy, "expected_entropy": noise, "mutual_information": doubt}
+
+    def table(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
+        """The most probable class as it is in the user's own files, the probabilities of all, and the entropies."""
+        probs = {f"probability_{name}": prediction.probs[:, k] for k, name in enumerate(self.classes)}
+        return self._headline(prediction) | probs | self._entropies(prediction)
+
+    def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
+        """The same, with the probabilities in one list."""
+        return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
+
+    def described(self) -> dict[str, Any]:
+        """Its classes."""
+        return {"name": self.name, "classes": self.labels.tolist()}
+
+    def answer_form(self) -> dict[str, Any]:
+        """A class and probabilities."""
+        number: dict[str, Any] = {"type": ["number", "null"]}
+        kind = {"text": "string", "integer": "integer", "boolean": "boolean"}[self.kind]
+        doubt = "The epistemic part: doubt of the model, which more data of this kind would lower."
+        return {
+            "prediction": {"type": kind, "description": "The most probable class."},
+            "probability": number | {"description": "Of that class."},
+            "entropy": number | {"description": "Of the probabilities, in nats: the whole uncertainty."},
+            "expected_entropy": number | {"description": "The aleatoric part: noise in the target."},
+            "mutual_information": number | {"description": doubt},
+            "probs": {"type": "array", "items": number, "description": "In the order of the classes of /schema."},
+        }

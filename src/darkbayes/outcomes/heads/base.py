@@ -1,0 +1,207 @@
+"""What a posterior and a student ask of an outcome: how a network's outputs speak of a target, and how that is taught.
+
+    Distribution    what one network says of a target
+    Likelihood      how a teacher's outputs become a distribution, with whatever parameters it has of its own
+    Head            how a student's outputs do, and the loss that teaches it what draws say on average
+
+The loss of a student S at x, given draws theta^s, is the paper's equation (2),
+
+    L(w | x) = -1/|Theta| sum_s E_{p(y | x, theta^s)} log S(y | x, w),
+
+which differs from KL(teacher || student) by a constant.
+
+With ``decompose=True`` a head has one more output per target, by which it knows the *aleatoric* part of its uncertainty:
+the expected entropy of a draw (classes) or its expected variance (numbers). The rest is epistemic. The aleatoric part is
+expressed as a share of the total, so that neither can be negative.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.outcomes.base import Prediction
+from darkbayes.types import Array, PyTree
+
+Statistics = dict[str, Array]
+
+
+class Predicted(NamedTuple):
+    """A predictive distribution, and both parts of its uncertainty where they are known."""
+
+    distribution: Any
+    aleatoric: Array | None = None
+    epistemic: Array | None = None
+    """Where it is known by itself, and need not be had as a difference."""
+
+    def prediction(self) -> Prediction:
+        """The same in numpy, for whoever scores, stores or draws it.
+
+        Returns:
+            The prediction, in the unit of what the network learned.
+        """
+        # One transfer for all arrays.
+        return self.distribution.prediction(*jax.device_get((self.aleatoric, self.epistemic)))
+
+
+class Distribution(eqx.Module):
+    """What one network says of a target; with axes in front, what several say."""
+
+    @abc.abstractmethod
+    def log_prob(self, y: Array) -> Array:
+        """The log density of targets, ``[...]``."""
+
+    @abc.abstractmethod
+    def statistics(self) -> Statistics:
+        """What to average over draws to know the predictive distribution and its aleatoric part."""
+
+    @abc.abstractmethod
+    def outputs(self) -> Array:
+        """What is predicted, ``[..., outputs]``: probabilities, or means."""
+
+    def traced(self) -> Array:
+        """What chains are compared by, ``[..., outputs]``: what is predicted, without what follows from the rest."""
+        return self.outputs()
+
+    @classmethod
+    @abc.abstractmethod
+    def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
+        """What draws predict together.
+
+        Args:
+            predict: what one draw predicts, a distribution of this kind.
+            draws: all of them, along the first axis.
+
+        Returns:
+            Their mixture.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
+        """What draws predict together, as far as the mean and the variance of their `statistics` know it."""
+
+    @classmethod
+    @abc.abstractmethod
+    def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """KL(what infinitely many draws would predict || the average of n independent ones) times n, to second order.
+
+        Args:
+            mean: of the `statistics` of draws.
+            variance: of the same.
+
+        Returns:
+            The divergence at each input.
+        """
+
+    def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> Prediction:
+        """The same in numpy; what no prediction is made of is refused."""
+        raise InvalidInput(f"{type(self).__name__} is what one draw says, not a prediction: use predict_draws")
+
+
+class Likelihood(eqx.Module):
+    """How a network's outputs speak of a target. Most have no parameters of their own."""
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """Outputs that the network must have."""
+
+    def init(self) -> PyTree:
+        """A starting point of its own parameters."""
+        return ()
+
+    def log_prior(self, params: PyTree) -> Array | float:
+        """The log density of its own parameters."""
+        return 0.0
+
+    @abc.abstractmethod
+    def distribution(self, params: PyTree, outputs: Array) -> Any:
+        """What a network with these outputs says."""
+
+    @abc.abstractmethod
+    def check_targets(self, y: Array) -> None:
+        """Refuse targets that it cannot explain."""
+
+
+class Head(eqx.Module):
+    """How a student's outputs are read and taught; targets are distributions with the draws along the first axis."""
+
+    learns_from: ClassVar[type[Distribution]]
+    """What its teacher's draws must say."""
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """Outputs that the network must have."""
+
+    @property
+    @abc.abstractmethod
+    def targets(self) -> int:
+        """Classes, or numbers, that it speaks of."""
+
+    @abc.abstractmethod
+    def loss(self, outputs: Array, targets: Any) -> Array:
+        """The loss of each query, ``[batch]``."""
+
+    @abc.abstractmethod
+    def predict(self, outputs: Array) -> Predicted:
+        """The predictive distribution, and both parts of its uncertainty where they were distilled."""
+
+    @abc.abstractmethod
+    def divergence(self, average: Any, outputs: Array) -> Array:
+        """KL(teacher || student) of each query; for numbers, between distributions of the same moments."""
+
+    def write(self, graph: Any, outputs: str) -> tuple[Any, dict[str, Any]]:
+        """Append to an ONNX graph what reads the network's outputs.
+
+        Args:
+            graph: to write into.
+            outputs: the name of the network's outputs.
+
+        Returns:
+            The target, in the student's own unit, and the parts that a target's `write_outputs` takes.
+        """
+        raise InvalidInput(f"{type(self).__name__} has no ONNX form: write its graph in a method `write`")
+
+    def check_teacher(self, likelihood: Likelihood, distribution: Distribution) -> None:
+        """Refuse a teacher that speaks of something else.
+
+        Args:
+            likelihood: the teacher's, for the message.
+            distribution: what one of its draws says.
+        """
+        taught = distribution.outputs().shape[-1]
+        teacher = f"{type(likelihood).__name__} (draws are {type(distribution).__name__}, {taught} wide)"
+        if not isinstance(distribution, self.learns_from) or taught != self.targets:
+            raise InvalidInput(
+                f"{self} cannot learn from {teacher}: it follows draws that are {self.learns_from.__name__}, "
+                f"{self.targets} wide; choose a head for {type(likelihood).__name__}"
+            )
+
+
+class Share(NamedTuple):
+    """The aleatoric part of a variance, as a share of it that one output of a student stands for."""
+
+    log_variance: Array
+    output: Array
+
+    @property
+    def log_aleatoric(self) -> Array:
+        """The whole is not to be bent to please this output."""
+        return jax.lax.stop_gradient(self.log_variance) + jax.nn.log_sigmoid(self.output)
+
+    @property
+    def parts(self) -> tuple[Array, Array]:
+        """Both parts, each by itself: a small one is lost in a difference."""
+        log_epistemic = self.log_variance + jax.nn.log_sigmoid(-self.output)
+        return jnp.exp(self.log_aleatoric), jnp.exp(log_epistemic)
+
+    def loss(self, variance: Array) -> Array:
+        """An exponential log likelihood of the draws' mean variance: least there, on every scale; ``[batch]``."""
+        return 0.5 * jnp.sum(self.log_aleatoric + variance * jnp.exp(-self.log_aleatoric), axis=-1)

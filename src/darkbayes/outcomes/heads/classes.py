@@ -1,0 +1,186 @@
+"""Classes 0 .. K-1: a softmax for the teacher, and one for the student (section 2.1 of the paper)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import InvalidInput, plain, require_count
+from darkbayes.outcomes.classes import FLOOR, ClassPrediction, ClassTarget
+from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
+from darkbayes.types import Array, PyTree
+
+
+class Categorical(Distribution):
+    """A distribution over classes, ``log_probs`` of shape ``[..., classes]``."""
+
+    log_probs: Array
+
+    @property
+    def probs(self) -> Array:
+        """The probability of each class."""
+        return jnp.exp(self.log_probs)
+
+    @property
+    def entropy(self) -> Array:
+        """In nats."""
+        return categorical_entropy(self.probs)
+
+    def log_prob(self, y: Array) -> Array:
+        """The log probability of classes."""
+        # A one-hot product instead of indexing: its gradient is dense, which XLA fuses; that of indexing is a scatter.
+        hot = jax.nn.one_hot(y, self.log_probs.shape[-1], dtype=self.log_probs.dtype)
+        return jnp.sum(hot * self.log_probs, axis=-1)
+
+    def statistics(self) -> Statistics:
+        """Probabilities and entropy."""
+        return {"probs": self.probs, "entropy": self.entropy}
+
+    def outputs(self) -> Array:
+        """The probabilities."""
+        return self.probs
+
+    def traced(self) -> Array:
+        """Without the probability of the first class, which follows from the others."""
+        return self.probs[..., 1:]
+
+    @classmethod
+    def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
+        """One draw after another: all at once would hold every hidden layer of every draw."""
+
+        def add(sums: tuple[Array, Array], draw: PyTree) -> tuple[tuple[Array, Array], None]:
+            distribution = predict(draw)
+            return (jnp.logaddexp(sums[0], distribution.log_probs), sums[1] + distribution.entropy), None
+
+        shape = jax.eval_shape(predict, jax.tree.map(lambda leaf: leaf[0], draws)).log_probs.shape
+        nothing = jnp.full(shape, -jnp.inf), jnp.zeros(shape[:-1])
+        (log_probs, entropy), _ = jax.lax.scan(add, nothing, draws)
+        number = len(jax.tree.leaves(draws)[0])
+        return Predicted(cls(log_probs - jnp.log(number)), entropy / number)
+
+    @classmethod
+    def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
+        """The mean probabilities are all there is to know."""
+        return Predicted(cls(jnp.log(mean["probs"])), mean["entropy"])
+
+    @classmethod
+    def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """1/2 sum_k V(p_k) / p_k for probabilities p."""
+        return (0.5 * variance["probs"] / np.maximum(mean["probs"], FLOOR)).sum(axis=-1)
+
+    def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> ClassPrediction:
+        """Probabilities in numpy."""
+        expected = None if aleatoric is None else np.asarray(aleatoric, np.float64)
+        return ClassPrediction(np.asarray(self.log_probs, np.float64), expected)
+
+
+class Softmax(Likelihood):
+    """Classes 0 .. K-1; the outputs are logits."""
+
+    num_classes: int = eqx.field(converter=plain)
+
+    def __check_init__(self) -> None:
+        require_count("num_classes", self.num_classes, least=2)
+
+    @property
+    def width(self) -> int:
+        """A logit for each class."""
+        return self.num_classes
+
+    def distribution(self, params: PyTree, outputs: Array) -> Categorical:
+        """The softmax of the outputs."""
+        return Categorical(jax.nn.log_softmax(outputs, axis=-1))
+
+    def check_targets(self, y: Array) -> None:
+        """Refuse what is not an integer class per row."""
+        values = np.asarray(y)
+        if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+            raise InvalidInput(
+                f"y must be one integer class per row for Softmax, not shape {values.shape} of {values.dtype}"
+            )
+        outside = values[(values < 0) | (values >= self.num_classes)]
+        if outside.size:
+            raise InvalidInput(
+                f"y holds label {outside[0]}, outside 0..{self.num_classes - 1}: relabel it or raise num_classes"
+            )
+
+
+class SoftmaxHead(Head):
+    """Class probabilities."""
+
+    learns_from: ClassVar[type[Distribution]] = Categorical
+
+    num_classes: int = eqx.field(converter=plain)
+    decompose: bool = False
+
+    def __check_init__(self) -> None:
+        require_count("num_classes", self.num_classes, least=2)
+
+    @property
+    def width(self) -> int:
+        """Logits, and one output for the expected entropy."""
+        return self.num_classes + self.decompose
+
+    @property
+    def targets(self) -> int:
+        """The classes."""
+        return self.num_classes
+
+    def loss(self, outputs: Array, targets: Categorical) -> Array:
+        """The cross entropy of the draws' mean probabilities."""
+        log_probs = jax.nn.log_softmax(outputs[:, : self.num_classes])
+        loss = -jnp.sum(jnp.mean(targets.probs, axis=0) * log_probs, axis=-1)
+        if self.decompose:
+            loss += self._entropy_loss(outputs, jnp.mean(targets.entropy, axis=0))
+        return loss
+
+    def _entropy_loss(self, outputs: Array, target: Array) -> Array:
+        # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
+        most = np.log(self.num_classes)
+        share = jnp.clip(self._expected_entropy(outputs) / most, 1e-7, 1 - 1e-7)
+        return -(target / most * jnp.log(share) + (1 - target / most) * jnp.log1p(-share))
+
+    def _expected_entropy(self, outputs: Array) -> Array:
+        # The class probabilities are not to be bent to please this head.
+        total = jax.lax.stop_gradient(categorical_entropy(jax.nn.softmax(outputs[:, : self.num_classes])))
+        return total * jax.nn.sigmoid(outputs[:, self.num_classes])
+
+    def predict(self, outputs: Array) -> Predicted:
+        """Probabilities, and the expected entropy of a draw."""
+        distribution = Categorical(jax.nn.log_softmax(outputs[:, : self.num_classes]))
+        return Predicted(distribution, self._expected_entropy(outputs) if self.decompose else None)
+
+    def divergence(self, average: Any, outputs: Array) -> Array:
+        """KL(mean probabilities || student's)."""
+        return kl_categorical(average.mean["probs"], self.predict(outputs).distribution.probs, floor=FLOOR)
+
+    def write(self, graph: Any, outputs: str) -> tuple[ClassTarget, dict[str, Any]]:
+        """Logits, and the share of the entropy that is aleatoric."""
+        target = ClassTarget("y", tuple(map(str, range(self.num_classes))), "integer")
+        if not self.decompose:
+            return target, {"logits": outputs}
+        sizes = graph.constant(np.asarray([self.num_classes, 1]))
+        logits, share = graph.split("Split", outputs, sizes, into=["logits", "share"], axis=1)
+        return target, {"logits": logits, "share": share}
+
+
+def categorical_entropy(probs: Array) -> Array:
+    """The entropy in nats along the last axis, with 0 log 0 = 0.
+
+    >>> round(float(categorical_entropy(jnp.array([0.5, 0.5]))), 4)
+    0.6931
+    """
+    return jnp.sum(jax.scipy.special.entr(probs), axis=-1)
+
+
+def kl_categorical(p: Array, q: Array, floor: float = 0.0) -> Array:
+    """KL(p || q) along the last axis, of probabilities clipped from below at `floor`.
+
+    >>> float(kl_categorical(jnp.array([0.5, 0.5]), jnp.array([0.5, 0.5])))
+    0.0
+    """
+    p, q = jnp.maximum(p, floor), jnp.maximum(q, floor)
+    return jnp.sum(jax.scipy.special.rel_entr(p, q), axis=-1)

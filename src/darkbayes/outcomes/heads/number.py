@@ -1,0 +1,370 @@
+"""Numbers: Gaussian likelihoods for the teacher, one Gaussian or a mixture for the student (section 2.2 of the paper)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from darkbayes.errors import InvalidInput, plain, require_count, require_positive
+from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Share, Statistics
+from darkbayes.outcomes.number import LOG_2PI, NumberPrediction, NumberTarget
+from darkbayes.outcomes.several import SeveralTarget
+from darkbayes.types import Array, ArrayLike, PyTree
+
+
+class Normal(Distribution):
+    """Independent Gaussians, one per output, ``mean`` and ``variance`` of shape ``[..., outputs]``."""
+
+    mean: Array
+    variance: Array
+
+    def log_prob(self, y: Array) -> Array:
+        """The log density of all outputs together, ``[...]``."""
+        return jnp.sum(normal_log_prob(y, self.mean, self.variance), axis=-1)
+
+    def statistics(self) -> Statistics:
+        """The first two predictive moments and their aleatoric part follow from these."""
+        return {"mean": self.mean, "variance": self.variance}
+
+    def outputs(self) -> Array:
+        """The means."""
+        return self.mean
+
+    @classmethod
+    def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
+        """A component for each draw."""
+        each = jax.lax.map(predict, draws)
+        log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
+        return Predicted(NormalMixture(log_weights, each.mean, each.variance, joint=True), jnp.mean(each.variance, axis=0))
+
+    @classmethod
+    def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
+        """The Gaussian of the same mean and variance, as the draws themselves were not kept."""
+        return Predicted(cls._moments(mean, variance), mean["variance"])
+
+    @classmethod
+    def _moments(cls, mean: Statistics, variance: Statistics) -> "Normal":
+        return cls(mean["mean"], mean["variance"] + variance["mean"])
+
+    @classmethod
+    def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """1/2 V(m) / s + 1/4 [V(v) + 2 V(m)^2] / s^2 for a Gaussian of variance s = E(v) + V(m)."""
+        total = mean["variance"] + variance["mean"]
+        parts = 0.5 * variance["mean"] / total + 0.25 * (variance["variance"] + 2 * variance["mean"] ** 2) / total**2
+        return parts.sum(axis=-1)
+
+    def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
+        """One component."""
+        one = self.mean[None]
+        return NumberPrediction.standard(np.zeros(one.shape), one, self.variance[None], aleatoric, epistemic)
+
+
+class NormalMixture(eqx.Module):
+    """A mixture of Gaussians, all of shape ``[components, batch, outputs]``.
+
+    With `joint` the outputs of a component go together, as those of one draw do, and its weight is the same for all of
+    them; otherwise each output has a mixture of its own.
+    """
+
+    log_weights: Array
+    mean: Array
+    variance: Array
+    joint: bool = False
+
+    def log_prob(self, y: Array) -> Array:
+        """The log density of all outputs of ``y`` together, ``[batch]``."""
+        parts = normal_log_prob(y[None], self.mean, self.variance)
+        if self.joint:
+            return jax.nn.logsumexp(self.log_weights[..., 0] + jnp.sum(parts, axis=-1), axis=0)
+        return jnp.sum(jax.nn.logsumexp(self.log_weights + parts, axis=0), axis=-1)
+
+    def moments(self) -> Normal:
+        """The Gaussian of the same mean and variance, ``[batch, outputs]``."""
+        weights = jnp.exp(self.log_weights)
+        mean = jnp.sum(weights * self.mean, axis=0)
+        return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean[None]) ** 2), axis=0))
+
+    def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
+        """The same in numpy."""
+        return NumberPrediction.standard(
+            self.log_weights, self.mean, self.variance, aleatoric, epistemic, joint=self.joint
+        )
+
+
+class _RealLikelihood(Likelihood):
+    def check_targets(self, y: Array) -> None:
+        """Refuse what is not a row of floats for each example."""
+        outputs = self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
+        shape, dtype = np.shape(y), np.asarray(y).dtype
+        if not np.issubdtype(dtype, np.floating) or shape[1:] != (outputs,):
+            raise InvalidInput(
+                f"y must hold floats of shape [examples, {outputs}] for {type(self).__name__}, "
+                f"not shape {shape} of {dtype}: convert y, or reshape a single output with y[:, None]"
+            )
+
+
+class Gaussian(_RealLikelihood):
+    """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
+
+    noise_precision: float = eqx.field(converter=plain)
+    num_outputs: int = eqx.field(converter=plain, default=1)
+
+    def __check_init__(self) -> None:
+        require_positive("noise_precision", self.noise_precision)
+        require_count("num_outputs", self.num_outputs)
+
+    @property
+    def width(self) -> int:
+        """A mean for each output."""
+        return self.num_outputs
+
+    def distribution(self, params: PyTree, outputs: Array) -> Normal:
+        """Around the outputs."""
+        return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
+
+
+class GaussianSampledNoise(_RealLikelihood):
+    """Gaussian targets whose noise precision is inferred with the weights, one per output.
+
+    The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
+    """
+
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    shape: float = eqx.field(converter=plain, default=6.0)
+    rate: float = eqx.field(converter=plain, default=6.0)
+
+    def __check_init__(self) -> None:
+        require_count("num_outputs", self.num_outputs)
+        require_positive("shape", self.shape)
+        require_positive("rate", self.rate)
+
+    @property
+    def width(self) -> int:
+        """A mean for each output."""
+        return self.num_outputs
+
+    def init(self) -> Array:
+        """The log of the prior's mean."""
+        # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
+        return jnp.full(self.num_outputs, jnp.log(self.shape / self.rate), dtype=float)
+
+    def log_prior(self, params: Array) -> Array:
+        """That of the log precisions."""
+        # The Jacobian of the log turns the exponent shape - 1 into shape.
+        constant = self.shape * jnp.log(self.rate) - jax.scipy.special.gammaln(self.shape)
+        return jnp.sum(self.shape * params - self.rate * jnp.exp(params) + constant)
+
+    def distribution(self, params: Array, outputs: Array) -> Normal:
+        """Around the outputs."""
+        return Normal(outputs, jnp.broadcast_to(jnp.exp(-params), outputs.shape))
+
+
+class GaussianInputNoise(_RealLikelihood):
+    """Gaussian targets whose noise depends on the input: the outputs are means, then log variances.
+
+    A single draw may claim any variance where it has seen no data, so the log variance is bent smoothly into
+    [`min_log_variance`, `max_log_variance`]; inside, it is left as it is to within the softness of the bend.
+    """
+
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    min_log_variance: float = eqx.field(converter=plain, default=-8.0)
+    max_log_variance: float = eqx.field(converter=plain, default=4.0)
+
+    def __check_init__(self) -> None:
+        require_count("num_outputs", self.num_outputs)
+        if not -np.inf < self.min_log_variance < self.max_log_variance < np.inf:
+            raise InvalidInput(
+                f"min_log_variance={self.min_log_variance} must lie below max_log_variance={self.max_log_variance}, "
+                "both finite"
+            )
+
+    @property
+    def width(self) -> int:
+        """A mean and a log variance for each output."""
+        return 2 * self.num_outputs
+
+    def distribution(self, params: PyTree, outputs: Array) -> Normal:
+        """Around the means."""
+        mean, raw = jnp.split(outputs, 2, axis=-1)
+        return Normal(mean, jnp.exp(bent(raw, self.min_log_variance, self.max_log_variance)))
+
+
+def bent(raw: Array, low: float, high: float) -> Array:
+    """Values bent smoothly into [low, high]; inside, they are left as they are to within the softness of the bend."""
+    span = high - low
+    twice = span - jax.nn.softplus(span - jax.nn.softplus(raw - low))
+    # Bent twice, it begins a little below 0: stretch it to begin there.
+    least = span - float(np.logaddexp(0.0, span))
+    return low + (twice - least) * span / (span - least)
+
+
+class _NumberHead(Head):
+    learns_from: ClassVar[type[Distribution]] = Normal
+
+    @property
+    def targets(self) -> int:
+        """The numbers."""
+        return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
+
+    def divergence(self, average: Any, outputs: Array) -> Array:
+        """KL between Gaussians of the same moments."""
+        teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
+        return kl_normal(teacher, self.moments(outputs))
+
+    def moments(self, outputs: Array) -> Normal:
+        """Mean and variance of what is predicted."""
+        raise NotImplementedError
+
+    def _standard(self) -> SeveralTarget:
+        """The target in the student's own unit."""
+        parts = (NumberTarget(f"y{k}", "identity", 0.0, 1.0, -1.0, 1.0) for k in range(self.targets))
+        return SeveralTarget(tuple(parts))
+
+
+class GaussianHead(_NumberHead):
+    """A mean mu and a log variance alpha per output.
+
+    For draws with means f and variances v the loss is 1/2 [log 2 pi + alpha + e^-alpha {(f - mu)^2 + v}] on average.
+    """
+
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    decompose: bool = False
+
+    def __check_init__(self) -> None:
+        require_count("num_outputs", self.num_outputs)
+
+    @property
+    def width(self) -> int:
+        """Means, log variances and, if it decomposes them, shares."""
+        return self.num_outputs * (3 if self.decompose else 2)
+
+    def _read(self, outputs: Array) -> tuple[Array, Array, Share]:
+        number = self.num_outputs
+        mean, log_variance = outputs[:, :number], outputs[:, number : 2 * number]
+        return mean, log_variance, Share(log_variance, outputs[:, 2 * number :])
+
+    def loss(self, outputs: Array, targets: Normal) -> Array:
+        """The expected log density of draws, in closed form."""
+        mean, log_variance, share = self._read(outputs)
+        center = jnp.mean(targets.mean, axis=0)
+        noise = jnp.mean(targets.variance, axis=0)
+        square = (center - mean) ** 2 + jnp.var(targets.mean, axis=0) + noise
+        loss = jnp.sum(0.5 * (LOG_2PI + log_variance + jnp.exp(-log_variance) * square), axis=-1)
+        return loss + share.loss(noise) if self.decompose else loss
+
+    def moments(self, outputs: Array) -> Normal:
+        """What is predicted."""
+        mean, log_variance, _ = self._read(outputs)
+        return Normal(mean, jnp.exp(log_variance))
+
+    def predict(self, outputs: Array) -> Predicted:
+        """One Gaussian per output."""
+        parts = self._read(outputs)[2].parts if self.decompose else ()
+        return Predicted(self.moments(outputs), *parts)
+
+    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
+        """Means, log variances and shares of each output."""
+        names = ["mean", "log_variance", "share"] if self.decompose else ["mean", "log_variance"]
+
+        def part(place: int, number: int) -> str:
+            return graph.add("Gather", outputs, graph.constant(np.asarray([place * self.num_outputs + number])), axis=1)
+
+        parts = [{name: part(k, number) for k, name in enumerate(names)} for number in range(self.num_outputs)]
+        return self._standard(), {"outputs": parts, "components": 1}
+
+
+class MixtureHead(_NumberHead):
+    """A mixture of Gaussians per output, for predictive distributions that a single one cannot follow.
+
+    The outputs are the logits of all components, then their means, then their log variances, each for every target;
+    with ``decompose=True`` those for the aleatoric parts follow. The expectation in its loss has no closed form, and is
+    taken by Gauss-Hermite quadrature.
+    """
+
+    components: int = eqx.field(converter=plain)
+    num_outputs: int = eqx.field(converter=plain, default=1)
+    quadrature: int = eqx.field(converter=plain, default=20)
+    """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
+    decompose: bool = False
+
+    def __check_init__(self) -> None:
+        require_count("components", self.components)
+        require_count("num_outputs", self.num_outputs)
+        require_count("quadrature", self.quadrature)
+
+    @property
+    def _mixture_width(self) -> int:
+        return 3 * self.components * self.num_outputs
+
+    @property
+    def width(self) -> int:
+        """Logits, means and log variances of all components and, if it decomposes them, shares."""
+        return self._mixture_width + (self.num_outputs if self.decompose else 0)
+
+    def predict(self, outputs: Array) -> Predicted:
+        """A mixture per output."""
+        mixture = self._mixture(outputs)
+        return Predicted(mixture, *(self._share(outputs, mixture).parts if self.decompose else ()))
+
+    def moments(self, outputs: Array) -> Normal:
+        """Those of the mixture."""
+        return self._mixture(outputs).moments()
+
+    def _mixture(self, outputs: Array) -> NormalMixture:
+        parts = outputs[:, : self._mixture_width].reshape(len(outputs), 3, self.components, self.num_outputs)
+        logits, means, log_variances = parts.transpose(1, 2, 0, 3)
+        return NormalMixture(jax.nn.log_softmax(logits, axis=0), means, jnp.exp(log_variances))
+
+    def _share(self, outputs: Array, mixture: NormalMixture) -> Share:
+        return Share(jnp.log(mixture.moments().variance), outputs[:, self._mixture_width :])
+
+    def loss(self, outputs: Array, targets: Normal) -> Array:
+        """The expected log density of draws, by quadrature."""
+        mixture = self._mixture(outputs)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(self.quadrature)
+        spread = jnp.sqrt(targets.variance)
+
+        def at_node(node: Array) -> Array:
+            return jnp.mean(jax.vmap(mixture.log_prob)(targets.mean + node * spread), axis=0)
+
+        values = jax.vmap(at_node)(jnp.asarray(nodes, outputs.dtype))
+        loss = -jnp.tensordot(jnp.asarray(weights / weights.sum(), outputs.dtype), values, axes=1)
+        return loss + self._share(outputs, mixture).loss(jnp.mean(targets.variance, axis=0)) if self.decompose else loss
+
+    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
+        """Log weights, means and log variances of each output's components, and its share."""
+        size = self.components * self.num_outputs
+
+        def columns(places: Any) -> str:
+            return graph.add("Gather", outputs, graph.constant(np.asarray(places)), axis=1)
+
+        parts = []
+        for number in range(self.num_outputs):
+            own = np.arange(self.components) * self.num_outputs + number
+            part = {"log_weights": graph.add("LogSoftmax", columns(own), axis=1)}
+            part |= {"mean": columns(size + own), "log_variance": columns(2 * size + own)}
+            parts.append(part | ({"share": columns([3 * size + number])} if self.decompose else {}))
+        return self._standard(), {"outputs": parts, "components": self.components}
+
+
+def normal_log_prob(y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:
+    """The log density of a Gaussian, element by element.
+
+    >>> round(float(normal_log_prob(0.0, 0.0, 1.0)), 4)
+    -0.9189
+    """
+    return -0.5 * (LOG_2PI + jnp.log(variance) + jnp.subtract(y, mean) ** 2 / variance)
+
+
+def kl_normal(p: Normal, q: Normal) -> Array:
+    """KL(p || q) of Gaussians, summed over their outputs.
+
+    >>> one = jnp.ones(1)
+    >>> float(kl_normal(Normal(0 * one, one), Normal(one, one)))
+    0.5
+    """
+    ratio = p.variance / q.variance
+    return 0.5 * jnp.sum(ratio - 1.0 - jnp.log(ratio) + (p.mean - q.mean) ** 2 / q.variance, axis=-1)

@@ -1,0 +1,394 @@
+"""A number: a mixture of Gaussians for it, or for its logarithm.
+
+For a target that is modelled as it is, mean and standard deviation are those of the mixture. For one that is modelled by
+its logarithm they follow from the moments of log-normal distributions: with components of weight w, location m and
+spread^2 = v, of whose overall variance e is epistemic,
+
+    mean = sum_c w_c mu_c,  mu_c = exp(m_c + v_c/2),    variance = mean^2 sum_c w_c [r_c^2 (exp(v_c) - 1) + (r_c - 1)^2],
+    epistemic part = mean^2 (exp(e) - 1),               where r_c = mu_c / mean,
+
+and the aleatoric part is what is left.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from darkbayes.errors import InvalidInput
+from darkbayes.outcomes.base import Choice, one_of
+from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
+from darkbayes.outcomes.transform import choose_transform
+from darkbayes.tables.columns import Column, listed
+from darkbayes.tables.schema import stored_as
+
+LOG_2PI = math.log(2 * math.pi)
+MOST_EXPONENT = 80.0
+"""Exponents are kept below it, for exp() of them to be a float32; log variances above its negative, for the same."""
+MOST = float(np.finfo(np.float32).max)
+"""No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
+HALVINGS = 60
+"""Of the interval in which a quantile of several components is sought: to the last digit of a double."""
+COMPONENTS = 4
+"""Of the mixture head."""
+NOISE_PRIOR = (1.0, 0.1)
+"""Shape and rate of the Gamma prior on the noise precision of a standardised target."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberPrediction(QuantityPrediction):
+    """A mixture of Gaussians for each output or, where `logs` says so, for its logarithm."""
+
+    location: np.ndarray
+    spread: np.ndarray
+    """Mean and standard deviation of each component."""
+    logs: tuple[bool, ...] = (False,)
+    """For each output, whether the mixture is of its logarithm."""
+    joint: bool = False
+    """Whether the outputs of a component go together, as those of one draw do, and have one weight."""
+
+    @classmethod
+    def standard(
+        cls, log_weights: Any, mean: Any, variance: Any, aleatoric: Any = None, epistemic: Any = None, joint: bool = False
+    ) -> "NumberPrediction":
+        """Of mixtures ``[components, rows, outputs]``, with the parts of their variances ``[rows, outputs]``."""
+        log_weights, location, variance = (
+            np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, mean, variance)
+        )
+        weights = np.exp(log_weights)
+        center = np.sum(weights * location, axis=-1)
+        total = np.sum(weights * (variance + (location - center[..., None]) ** 2), axis=-1)
+        noise = None if aleatoric is None else np.asarray(aleatoric, np.float64)
+        if noise is not None and epistemic is None:
+            epistemic = np.maximum(total - noise, 0.0)
+        doubt = None if epistemic is None else np.sqrt(np.asarray(epistemic, np.float64))
+        logs = (False,) * center.shape[-1]
+        noise = None if noise is None else np.sqrt(noise)
+        return cls(center, np.sqrt(total), noise, doubt, log_weights, location, np.sqrt(variance), logs, joint)
+
+    def summary(self) -> "NumberPrediction":
+        """The one Gaussian of the same mean and variance; of logarithms, of theirs."""
+        weights = np.exp(self.log_weights)
+        location = np.sum(weights * self.location, axis=-1, keepdims=True)
+        variance = np.sum(weights * (self.spread**2 + (self.location - location) ** 2), axis=-1, keepdims=True)
+        nothing = np.zeros_like(location)
+        return dataclasses.replace(self, log_weights=nothing, location=location, spread=np.sqrt(variance), joint=False)
+
+    def own_unit(self, targets: Sequence["NumberTarget"]) -> "NumberPrediction":
+        """In the targets' own units, one target for each output, from what a network says of their encoded values."""
+        scale, center = (np.asarray([getattr(target, name) for target in targets]) for name in ("scale", "center"))
+        least, most = math.exp(-MOST_EXPONENT / 2), math.exp(MOST_EXPONENT / 2)
+        std = np.clip(self.std, least, most) * scale
+        noise, doubt = (
+            None if part is None else np.minimum(part * scale, std) for part in (self.aleatoric_std, self.epistemic_std)
+        )
+        spread = np.clip(self.spread, least, most) * scale[:, None]
+        location = self.location * scale[:, None] + center[:, None]
+        logs = tuple(target.transform == "log" for target in targets)
+        own = NumberPrediction(
+            self.mean * scale + center, std, noise, doubt, self.log_weights, location, spread, logs, self.joint
+        )
+        return own._log_normal() if any(logs) else own
+
+    def _log_normal(self) -> "NumberPrediction":
+        """With moments of the outputs whose logarithms the mixtures are of, in place of those of the logarithms."""
+        variance, weights = self.spread**2, np.exp(self.log_weights)
+        means = np.exp(np.minimum(self.location + variance / 2, MOST_EXPONENT))
+        mean = np.sum(weights * means, axis=-1)
+        share = means / mean[..., None]
+        bounded = np.expm1(np.minimum(variance, MOST_EXPONENT))
+        total = np.sum(weights * (share**2 * bounded + (share - 1) ** 2), axis=-1)
+        parts = [total]
+        if self.epistemic_std is not None:
+            doubt = np.minimum(np.expm1(np.minimum(self.epistemic_std**2, MOST_EXPONENT)), total)
+            rest = np.maximum(total - doubt, 0.0)
+            if self.spread.shape[-1] == 1 and self.aleatoric_std is not None:
+                # exp(v) - exp(e) of one component, but not as a difference.
+                room = MOST_EXPONENT - np.minimum(self.epistemic_std**2, MOST_EXPONENT)
+                rest = (1 + doubt) * np.expm1(np.minimum(self.aleatoric_std**2, room))
+            parts += [rest, doubt]
+        spreads = [np.minimum(mean * np.sqrt(part), MOST) for part in parts]
+        old = (self.std, self.aleatoric_std, self.epistemic_std)
+        logs = np.asarray(self.logs)
+        std, *known = (np.where(logs, new, kept) for new, kept in zip(spreads, old, strict=False))  # pyright: ignore[reportArgumentType]
+        noise, doubt = known or (None, None)
+        center = np.where(logs, mean, self.mean)
+        return dataclasses.replace(self, mean=center, std=std, aleatoric_std=noise, epistemic_std=doubt)
+
+    def _modelled(self, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What the mixtures are of, at values `y` of the outputs, and the logarithm of its slope."""
+        values = self.shaped(y)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logarithms = np.log(values)
+        logarithms = np.where(values > 0, logarithms, -np.inf)
+        logs = np.asarray(self.logs)
+        return np.where(logs, logarithms, values), np.where(logs, -logarithms, 0.0)
+
+    def _components(self, y: Any) -> np.ndarray:
+        """The log density of each component at `y`, without its weight, ``[rows, outputs, components]``."""
+        values, slope = self._modelled(y)
+        with np.errstate(invalid="ignore"):
+            z = (values[..., None] - self.location) / self.spread
+            logs = -0.5 * (z**2 + LOG_2PI) - np.log(self.spread) + slope[..., None]
+        return np.where(np.isneginf(values)[..., None], -np.inf, logs)
+
+    def log_prob_each(self, y: Any) -> np.ndarray:
+        """The log density of each output by itself, ``[rows, outputs]``."""
+        return log_sum_exp(self.log_weights + self._components(y))
+
+    def log_prob(self, y: Any) -> np.ndarray:
+        """The log density of all outputs of a row together; minus infinity where it cannot be."""
+        if self.joint:
+            return log_sum_exp(self.log_weights[:, 0] + self._components(y).sum(axis=1))
+        return self.log_prob_each(y).sum(axis=1)
+
+    def scaled_log_prob(self, y: Any, scale: float) -> np.ndarray:
+        """The log density of mean + scale (Y - mean), of all outputs together."""
+        return self.log_prob(self.mean + (self.shaped(y) - self.mean) / scale) - self.mean.shape[1] * math.log(scale)
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability of a value below `y`, for each output by itself."""
+        z = (self._modelled(y)[0][..., None] - self.location) / self.spread
+        return np.sum(np.exp(self.log_weights) * ndtr(z), axis=-1)
+
+    def position(self, y: Any) -> np.ndarray:
+        """The probability of a value below the truth; of several outputs, the first's."""
+        return self.cdf(y)[:, 0]
+
+    def quantile(self, share: float) -> np.ndarray:
+        """In closed form for one component, by halving an interval for several."""
+        z = ndtri(share)
+        ends = self.location + z * self.spread
+        value = ends[..., 0]
+        if ends.shape[-1] > 1:
+            low, high = ends.min(axis=-1), ends.max(axis=-1)
+            weights = np.exp(self.log_weights)
+            for _ in range(HALVINGS):
+                value = 0.5 * (low + high)
+                below = np.sum(weights * ndtr((value[..., None] - self.location) / self.spread), axis=-1) < share
+                low, high = np.where(below, value, low), np.where(below, high, value)
+        return np.where(np.asarray(self.logs), np.exp(np.minimum(value, MOST_EXPONENT)), value)
+
+    def crps(self, y: Any) -> np.ndarray:
+        """The continuous ranked probability score, summed over outputs, ``[rows]``; not for logarithms."""
+        if any(self.logs):
+            raise InvalidInput("crps has no closed form for a target that is modelled by its logarithm")
+        weights, variance = np.exp(self.log_weights), self.spread**2
+        reach = np.sum(weights * _mean_absolute(self.shaped(y)[..., None] - self.location, variance), axis=-1)
+        apart = np.zeros_like(reach)
+        for k in range(weights.shape[-1]):
+            gap = _mean_absolute(self.location[..., k, None] - self.location, variance[..., k, None] + variance)
+            apart += weights[..., k] * np.sum(weights * gap, axis=-1)
+        return np.sum(reach - 0.5 * apart, axis=-1)
+
+    def kl(self, other: "NumberPrediction") -> np.ndarray:
+        """KL between the Gaussians of the same moments, summed over outputs."""
+        ratio = self.variance / other.variance
+        return 0.5 * np.sum(ratio - 1.0 - np.log(ratio) + (self.mean - other.mean) ** 2 / other.variance, axis=-1)
+
+
+def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E|Z| of a Gaussian Z."""
+    deviation = np.sqrt(variance)
+    z = mean / deviation
+    return mean * (2 * ndtr(z) - 1) + 2 * deviation * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+
+
+@stored_as("real")
+@dataclasses.dataclass(frozen=True)
+class NumberTarget(QuantityTarget):
+    """A target that is a number: its transform is standardised."""
+
+    name: str
+    transform: Literal["identity", "log"]
+    center: float
+    scale: float
+    low: float
+    high: float
+    """The range that was seen, in the target's own unit."""
+
+    task: ClassVar[str] = "regression"
+    likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
+    heads: ClassVar[tuple[str, ...]] = ("gaussian", "mixture")
+
+    def __post_init__(self) -> None:
+        if self.transform not in ("identity", "log"):
+            raise InvalidInput(f"the transform of {self.name} must be identity or log, not {self.transform!r}")
+
+    @classmethod
+    def suits(cls, columns: Mapping[str, Column]) -> str | None:
+        """One column of numbers."""
+        return "" if len(columns) == 1 and all(column.kind == "number" for column in columns.values()) else None
+
+    @classmethod
+    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+        """Modelled by its logarithm where a quick trial does better with it."""
+        if len(columns) > 1:
+            raise InvalidInput(f"regression predicts one number, not {listed(list(columns))}: name one target")
+        ((name, column),) = columns.items()
+        if column.kind != "number":
+            raise InvalidInput(
+                f"regression predicts numbers, but {name!r} holds {column.values[0]!r}: choose the task classification"
+            )
+        y = column.values[rows]
+        if len(y) == 0 or y.min() == y.max():
+            what = f"is {y[0]:g} in every row" if len(y) else "has no value in the rows that train"
+            raise InvalidInput(f"{source}: {name!r} {what}: there is nothing to learn")
+        transform = choose_transform(inputs, y)
+        center, scale = standardising(np.log(y) if transform.transform == "log" else y)
+        target = cls(name, transform.transform, center, scale, float(y.min()), float(y.max()))
+        return Choice(target, [f"{name!r} is a number; {transform}"], str(transform))
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Standardised, ``[rows, 1]``."""
+        numbers = np.asarray(values, np.float64)
+        if self.transform == "log":
+            if not (numbers > 0).all():
+                raise InvalidInput(f"{self.name} is modelled by its logarithm, but holds {numbers.min()}: leave it out")
+            numbers = np.log(numbers)
+        return ((numbers - self.center) / self.scale).astype(np.float32)[:, None]
+
+    def likelihood(self, kind: str | None = None) -> Any:
+        """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
+        return number_likelihood(kind, 1)
+
+    def head(self, kind: str | None = None) -> Any:
+        """One Gaussian, or a mixture of them."""
+        return number_head(kind, 1)
+
+    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
+        """Scaled back, and out of logarithms."""
+        return prediction.own_unit([self])
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Moments, and the Gaussian that the target's transform follows."""
+        return (*MOMENTS, "location", "spread")
+
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
+        """From moments and components."""
+        components = self.components(arrays, ("location", "spread"))
+        return NumberPrediction(**self.moments(arrays), **components, logs=self._logs)
+
+    @property
+    def _logs(self) -> tuple[bool, ...]:
+        return (self.transform == "log",)
+
+    def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
+        """Moments and components in the target's unit."""
+        for name, value in number_outputs(graph, self, parts["outputs"][0]).items():
+            graph.output(name, value, [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1))
+
+    def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
+        """With the Gaussian that the target, or its logarithm, follows, if it is one."""
+        columns = super().answer(prediction, level)
+        if prediction.spread.shape[-1] == 1 and len(self.names) == 1:
+            columns |= {"location": prediction.location[:, 0, 0], "spread": prediction.spread[:, 0, 0]}
+        return columns
+
+    def described(self) -> dict[str, Any]:
+        """Its range and form."""
+        return {"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}
+
+
+def standardising(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation, even of numbers whose squares are none; one for a deviation of zero."""
+    reach = float(np.abs(values).max()) or 1.0
+    return float((values / reach).mean() * reach), float((values / reach).std() * reach) or 1.0
+
+
+def number_likelihood(kind: str | None, outputs: int) -> Any:
+    """The likelihood of so many numbers, by its name."""
+    from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
+
+    if one_of(kind, NumberTarget.likelihoods) == "input-noise":
+        return GaussianInputNoise(outputs)
+    return GaussianSampledNoise(outputs, *NOISE_PRIOR)
+
+
+def number_head(kind: str | None, outputs: int) -> Any:
+    """The head of so many numbers, by its name."""
+    from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
+
+    if one_of(kind, NumberTarget.heads) == "mixture":
+        return MixtureHead(COMPONENTS, outputs, decompose=True)
+    return GaussianHead(outputs, decompose=True)
+
+
+COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
+"""Outputs of an ONNX graph that have an axis for the components of a mixture."""
+
+
+def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:
+    """What a graph says of one number, from what a head says of its encoded value; as `NumberPrediction.own_unit` has it.
+
+    All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
+    distributions lose too much in float32 where the spread is small.
+
+    Args:
+        graph: to write into.
+        target: the number.
+        parts: the names of `mean` and `log_variance`, and of `log_weights` and `share` where the head has them;
+            ``[batch, components]``, `share` ``[batch, 1]``.
+
+    Returns:
+        The name of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
+    """
+    last, mixed = graph.constant(np.asarray([1])), "log_weights" in parts
+    scale, center, one, half, zero = (graph.constant(np.float64(x)) for x in (target.scale, target.center, 1, 0.5, 0))
+    ends = graph.constant(np.float64(-MOST_EXPONENT)), graph.constant(np.float64(MOST_EXPONENT))
+    mean, log_variance = (graph.cast(parts[name], np.float64) for name in ("mean", "log_variance"))
+    weights = graph.add("Exp", graph.cast(parts["log_weights"], np.float64)) if mixed else None
+
+    def weighted(value: str) -> str:
+        """The mean over the components, ``[batch, 1]``."""
+        return graph.add("ReduceSum", graph.add("Mul", weights, value), last, keepdims=1) if weights else value
+
+    def exp(exponent: str) -> str:
+        return graph.add("Exp", graph.add("Min", exponent, ends[1]))
+
+    def squared(value: str) -> str:
+        return graph.add("Mul", value, value)
+
+    spread = graph.add("Mul", graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), half)), scale)
+    location = graph.add("Add", graph.add("Mul", mean, scale), center)
+    variance, middle = squared(spread), weighted(location)
+    whole = variance
+    if mixed:
+        whole = weighted(graph.add("Add", variance, squared(graph.add("Sub", location, middle))))
+    shares = {}
+    if "share" in parts:
+        share = graph.cast(parts["share"], np.float64)
+        # Each by itself: a small part would be lost in a difference.
+        shares = {"aleatoric_std": graph.add("Sigmoid", share), "epistemic_std": graph.add("Sigmoid", graph.add("Neg", share))}
+    if target.transform == "identity":
+        std = graph.add("Sqrt", whole)
+        moments = {"mean": middle, "std": std}
+        moments |= {name: graph.add("Mul", std, graph.add("Sqrt", part)) for name, part in shares.items()}
+    else:
+        means = exp(graph.add("Add", location, graph.add("Mul", variance, half)))
+        middle = weighted(means)
+        total = graph.add("Sub", exp(variance), one)
+        if mixed:
+            ratio = graph.add("Div", means, middle)
+            apart = squared(graph.add("Sub", ratio, one))
+            total = weighted(graph.add("Add", graph.add("Mul", squared(ratio), total), apart))
+        variances = {"std": total}
+        if shares:
+            doubt = graph.add("Sub", exp(graph.add("Mul", whole, shares["epistemic_std"])), one)
+            doubt = graph.add("Min", doubt, total)
+            rest = graph.add("Max", graph.add("Sub", total, doubt), zero)
+            variances |= {"aleatoric_std": rest, "epistemic_std": doubt}
+        most = graph.constant(np.float64(MOST))
+        moments = {"mean": middle}
+        for name, part in variances.items():
+            moments[name] = graph.add("Min", graph.add("Mul", middle, graph.add("Sqrt", part)), most)
+    components = {"location": location, "spread": spread}
+    if mixed:
+        logs = graph.cast(parts["log_weights"], np.float64)
+        flat = {name: graph.add("Squeeze", value, last) for name, value in moments.items()}
+        return flat | components | {"log_weights": logs}
+    return {name: graph.add("Squeeze", value, last) for name, value in (moments | components).items()}

@@ -1,0 +1,203 @@
+"""What numbers and counts share: a mean with its standard deviation, both parts of it, and intervals."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput, require_share
+from darkbayes.metrics import LEVEL, RowScores
+from darkbayes.outcomes.base import Prediction, Target, known
+
+MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")
+"""What is known of every quantity, ``[rows, outputs]``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantityPrediction(Prediction):
+    """A mixture of distributions for each output of each row, and its moments in the target's own unit.
+
+    The components' parameters are of shape ``[rows, outputs, components]``, the moments ``[rows, outputs]``.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    aleatoric_std: np.ndarray | None
+    epistemic_std: np.ndarray | None
+    log_weights: np.ndarray
+
+    @property
+    def aim(self) -> np.ndarray:
+        """The mean."""
+        return self.mean
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The whole variance."""
+        return self.std**2
+
+    @property
+    def total(self) -> np.ndarray:
+        """The whole variance."""
+        return self.variance
+
+    @property
+    def aleatoric(self) -> np.ndarray:
+        """The variance that would remain if the weights were known: noise in the target."""
+        return known(self.aleatoric_std) ** 2
+
+    @property
+    def epistemic(self) -> np.ndarray:
+        """The variance of the draws' means: what more data could remove."""
+        return known(self.epistemic_std) ** 2
+
+    @property
+    def uncertainty(self) -> np.ndarray:
+        """The standard deviation; of several outputs, the root of the mean square."""
+        return self.std[:, 0] if self.std.shape[1] == 1 else np.sqrt(np.mean(self.std**2, axis=1))
+
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances; what is not known to be doubt counts as noise, as a single network has it."""
+        with np.errstate(over="ignore"):
+            if self.aleatoric_std is None:
+                return np.mean(self.variance, axis=1), np.zeros(len(self))
+            return np.mean(self.aleatoric, axis=1), np.mean(self.epistemic, axis=1)
+
+    def shaped(self, y: Any) -> np.ndarray:
+        """The truth as an array ``[rows, outputs]``, if it is one."""
+        truth = np.asarray(y, np.float64)
+        if truth.ndim == 1 and self.mean.shape[1] == 1:
+            truth = truth[:, None]
+        if truth.shape != self.mean.shape:
+            shape = self.mean.shape
+            raise InvalidInput(f"y has shape {truth.shape}, but the predictions are of shape {shape}: reshape y")
+        return truth
+
+    def output(self, place: int) -> Self:
+        """The prediction of one output by itself."""
+        one = slice(place, place + 1)
+        return dataclasses.replace(self, **{name: value[:, one] for name, value in self.arrays().items()})
+
+    def cdf(self, y: Any) -> np.ndarray:
+        """The probability of a value of at most `y`, ``[rows, outputs]``."""
+        raise NotImplementedError
+
+    def quantile(self, share: float) -> np.ndarray:
+        """The value that is exceeded with probability 1 - `share`, ``[rows, outputs]``."""
+        raise NotImplementedError
+
+    @property
+    def middle(self) -> np.ndarray:
+        """The value that is as likely exceeded as not."""
+        return self.quantile(0.5)
+
+    def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the central interval that holds the truth with probability `level`, each ``[rows, outputs]``."""
+        require_share("level", level)
+        return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
+
+    def covered(self, y: Any, level: float) -> np.ndarray:
+        """Whether the truth lies inside the central interval of a level, ``[rows, outputs]``."""
+        low, high = self.interval(level)
+        truth = self.shaped(y)
+        return (low <= truth) & (truth <= high)
+
+    def row_scores(self, y: Any) -> Mapping[str, RowScores]:
+        """Log likelihood, squared error and coverage; of several outputs, the sum, and means over them."""
+        with np.errstate(over="ignore"):
+            squares = (self.mean - self.shaped(y)) ** 2
+        return {
+            "log_likelihood": RowScores(self.log_prob(y)),
+            "rmse": RowScores(squares.mean(axis=1), root=True),
+            f"coverage_{100 * LEVEL:g}": RowScores(self.covered(y, LEVEL).mean(axis=1)),
+        }
+
+
+def log_sum_exp(values: np.ndarray) -> np.ndarray:
+    """log sum exp along the last axis."""
+    top = values.max(axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return top[..., 0] + np.log(np.sum(np.exp(values - top), axis=-1))
+
+
+class QuantityTarget(Target):
+    """A target of one or several outputs that are quantities."""
+
+    views: ClassVar[tuple[str, ...]] = ("quantity",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the outputs are called."""
+        return (self.name,)
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...] | None]:
+        """A column of numbers for each output."""
+        return dict.fromkeys(self.names)
+
+    def truth(self, values: np.ndarray) -> np.ndarray:
+        """The numbers as they are, ``[rows, outputs]``."""
+        return np.asarray(values, np.float64).reshape(len(values), len(self.names))
+
+    def moments(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The moments of a prediction from a file's outputs."""
+        rows = len(arrays["mean"])
+        return {
+            name: np.asarray(arrays[name], np.float64).reshape(rows, -1) if name in arrays else None for name in MOMENTS
+        }
+
+    def components(self, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """The components of a prediction from a file's outputs; one component has no weight where none is given."""
+        shape = (len(arrays["mean"]), len(self.names), -1)
+        parts = {name: np.asarray(arrays[name], np.float64).reshape(shape) for name in names}
+        weights = arrays.get("log_weights")
+        parts["log_weights"] = np.zeros_like(parts[names[0]]) if weights is None else np.asarray(weights, np.float64)
+        return parts | {"log_weights": parts["log_weights"].reshape(shape)}
+
+    def _named(self, prefix: str, prediction: Any, level: float) -> dict[str, np.ndarray]:
+        """Moments and interval of an output, as files of predictions name them."""
+        low, high = prediction.interval(level)
+        percent = f"{100 * level:g}"
+        noise, doubt = (np.sqrt(part) for part in prediction.parts)
+        columns = {"mean": prediction.mean[:, 0], "std": prediction.std[:, 0], "aleatoric_std": noise}
+        columns |= {"epistemic_std": doubt, f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
+        return {prefix + name: values for name, values in columns.items()}
+
+    def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
+        """Moments and interval; of several outputs, each under its name."""
+        if len(self.names) == 1:
+            return self._named("", prediction, level)
+        columns = {}
+        for place, name in enumerate(self.names):
+            columns |= self._named(f"{name}_", prediction.output(place), level)
+        return columns
+
+    def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
+        """Moments and interval; of several outputs, lists in the order of `names`."""
+        columns = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
+        columns["interval"] = np.stack(prediction.interval(level), axis=-1)
+        if len(self.names) == 1:
+            columns = {name: value[:, 0] for name, value in columns.items()}
+        return columns
+
+    def described(self) -> dict[str, Any]:
+        """Its name."""
+        return {"name": self.name, "names": list(self.names)}
+
+    def answer_form(self) -> dict[str, Any]:
+        """A number for each moment and two for the interval, or lists of them."""
+        about = {
+            "mean": "",
+            "std": "Of the whole: its square is the sum of the next two's squares.",
+            "aleatoric_std": "Noise in the target, which more data would not lower.",
+            "epistemic_std": "Doubt of the model, which more data of this kind would.",
+        }
+        number: dict[str, Any] = {"type": ["number", "null"]}
+        form = {name: number | ({"description": text} if text else {}) for name, text in about.items()}
+        form["interval"] = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        if len(self.names) == 1:
+            return form
+        return {name: {"type": "array", "items": part} for name, part in form.items()}

@@ -1,0 +1,108 @@
+"""Several numbers at once, from one network: each is modelled as a number by itself is, and scored together with them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.number import (
+    COMPONENT_OUTPUTS,
+    NumberPrediction,
+    NumberTarget,
+    number_head,
+    number_likelihood,
+    number_outputs,
+)
+from darkbayes.outcomes.quantity import MOMENTS, QuantityTarget
+from darkbayes.tables.columns import Column
+from darkbayes.tables.schema import Frame, stored_as
+
+
+@stored_as("several")
+@dataclasses.dataclass(frozen=True)
+class SeveralTarget(QuantityTarget):
+    """Several targets that are numbers."""
+
+    parts: tuple[NumberTarget, ...]
+
+    task: ClassVar[str] = "several"
+    likelihoods: ClassVar[tuple[str, ...]] = NumberTarget.likelihoods
+    heads: ClassVar[tuple[str, ...]] = NumberTarget.heads
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The names of all."""
+        return ", ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each."""
+        return tuple(part.name for part in self.parts)
+
+    @classmethod
+    def suits(cls, columns: Mapping[str, Column]) -> str | None:
+        """Several columns of numbers."""
+        return "" if len(columns) > 1 and all(column.kind == "number" for column in columns.values()) else None
+
+    @classmethod
+    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+        """Each is chosen by itself."""
+        if len(columns) == 1:
+            raise InvalidInput(f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well")
+        for name, column in columns.items():
+            if column.kind != "number":
+                raise InvalidInput(
+                    f"several targets must all be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
+                )
+        choices = [NumberTarget.choose({name: column}, rows, inputs, source) for name, column in columns.items()]
+        parts: Any = tuple(choice.target for choice in choices)
+        reasons = "; ".join(f"{choice.target.name}: {choice.reason}" for choice in choices)
+        return Choice(cls(parts), [note for choice in choices for note in choice.notes], reasons)
+
+    def joined(self, values: Frame) -> np.ndarray:
+        """A column for each."""
+        return np.stack([values[name] for name in self.names], axis=1)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Each standardised, ``[rows, targets]``."""
+        return np.concatenate([part.encode(values[:, place]) for place, part in enumerate(self.parts)], axis=1)
+
+    def likelihood(self, kind: str | None = None) -> Any:
+        """As that of a number, with a noise level for each."""
+        return number_likelihood(kind, len(self.parts))
+
+    def head(self, kind: str | None = None) -> Any:
+        """As that of a number, for each."""
+        return number_head(kind, len(self.parts))
+
+    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
+        """Each in its own."""
+        return prediction.own_unit(self.parts)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """As of a number, ``[batch, targets]``."""
+        return (*MOMENTS, "location", "spread")
+
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
+        """From moments and components."""
+        components = self.components(arrays, ("location", "spread"))
+        logs = tuple(part.transform == "log" for part in self.parts)
+        return NumberPrediction(**self.moments(arrays), **components, logs=logs)
+
+    def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
+        """Those of each, side by side."""
+        written = [number_outputs(graph, *pair) for pair in zip(self.parts, parts["outputs"], strict=True)]
+        axis = graph.constant(np.asarray([1]))
+        for name in written[0]:
+            lifted = [graph.add("Unsqueeze", values[name], axis) for values in written]
+            value = lifted[0] if len(lifted) == 1 else graph.add("Concat", *lifted, axis=1)
+            components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
+            graph.output(name, value, [len(self.parts), *components])
+
+    def described(self) -> dict[str, Any]:
+        """Each of them."""
+        return super().described() | {"parts": [part.described() for part in self.parts]}
