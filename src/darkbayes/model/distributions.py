@@ -5,10 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from darkbayes.types import Array, ArrayLike
 
 LOG_2PI = 1.8378770664093453
+PROBABILITY_FLOOR = 1e-6
+"""Where probabilities are clipped in a divergence."""
 
 
 class Categorical(eqx.Module):
@@ -33,6 +36,27 @@ class Categorical(eqx.Module):
         """What to average over draws to know the predictive distribution and its aleatoric part."""
         return {"probs": self.probs, "entropy": self.entropy}
 
+    def outputs(self) -> Array:
+        """What a draw predicts: the probabilities of all classes."""
+        return self.probs
+
+    def traced(self) -> Array:
+        """What chains are compared by: without the first class, whose probability follows from the others."""
+        return self.probs[..., 1:]
+
+    @staticmethod
+    def monte_carlo_divergence(mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """About KL(what infinitely many draws predict || what one does), to second order: 1/2 sum_k V(p_k) / p_k.
+
+        Args:
+            mean: the means over draws of the `statistics`.
+            variance: their variances V.
+
+        Returns:
+            The divergence at each input; n effective draws have 1/n of it.
+        """
+        return (0.5 * variance["probs"] / np.maximum(mean["probs"], PROBABILITY_FLOOR)).sum(axis=-1)
+
 
 class Normal(eqx.Module):
     """Independent Gaussians, one per output, ``mean`` and ``variance`` of shape ``[..., outputs]``."""
@@ -47,6 +71,32 @@ class Normal(eqx.Module):
     def statistics(self) -> dict[str, Array]:
         """What to average over draws to know the first two predictive moments and their aleatoric part."""
         return {"mean": self.mean, "variance": self.variance}
+
+    def outputs(self) -> Array:
+        """What a draw predicts: the mean."""
+        return self.mean
+
+    def traced(self) -> Array:
+        """What chains are compared by: the mean."""
+        return self.mean
+
+    @staticmethod
+    def monte_carlo_divergence(mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """About KL(what infinitely many draws predict || what one does), to second order.
+
+        It is 1/2 V(m) / s + 1/4 [V(v) + 2 V(m)^2] / s^2 for a Gaussian of variance s = E(v) + V(m) that stands for
+        draws with means m and variances v, summed over the outputs.
+
+        Args:
+            mean: the means over draws of the `statistics`.
+            variance: their variances V.
+
+        Returns:
+            The divergence at each input; n effective draws have 1/n of it.
+        """
+        total = mean["variance"] + variance["mean"]
+        parts = 0.5 * variance["mean"] / total + 0.25 * (variance["variance"] + 2 * variance["mean"] ** 2) / total**2
+        return parts.sum(axis=-1)
 
 
 class NormalMixture(eqx.Module):
