@@ -24,7 +24,7 @@ from scipy import linalg
 import darkbayes as db
 from darkbayes.checkpoints import checkpoint_steps
 from darkbayes.files import read_arrays
-from darkbayes.teacher.tours import lengths_by_speed, move_after, paths_of_groups, places_passed, shares_of
+from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, places_passed, shares_of
 
 SIZES = (3, 9, 5, 7)
 LENGTHS = (4, 8, 5, 3)

@@ -279,7 +279,7 @@ def test_the_examples_of_the_contributing_guide_work(number, classes):
     imports = (
         "from typing import NamedTuple\nimport jax, optax\nimport jax.numpy as jnp\n"
         "from darkbayes.types import Array\nfrom darkbayes.teacher.noise import normal_like\n"
-        "from darkbayes.teacher.auto import auto\nfrom darkbayes.teacher.schedules import as_schedule\n"
+        "from darkbayes.teacher.samplers.auto import auto\nfrom darkbayes.teacher.samplers.schedules import as_schedule\n"
         "from darkbayes.student import Queries\nimport darkbayes as db\n"
         "from darkbayes.baselines import Trained\n"
     )

@@ -14,8 +14,8 @@ import pytest
 import darkbayes as db
 from darkbayes.runs import load_checkpoint, save_checkpoint
 from darkbayes.teacher import burn, start_chains
-from darkbayes.teacher.rarely import rarely
-from darkbayes.teacher.whole import whole_gradient
+from darkbayes.teacher.gradients.base import whole_gradient
+from darkbayes.teacher.gradients.when_due import rarely
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -11,7 +11,7 @@ import pytest
 
 import darkbayes as db
 from darkbayes.teacher import Trace, trace_add, trace_init, trace_read
-from darkbayes.teacher.trace import POINTS, traced
+from darkbayes.teacher.diagnostics.trace import POINTS, traced
 
 pytestmark = pytest.mark.usefixtures("strict")
 

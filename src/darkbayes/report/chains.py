@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from darkbayes.report.tables import Column, Table, method_name, number
-from darkbayes.teacher.verdict import WORSE
+from darkbayes.teacher.diagnostics.verdict import WORSE
 
 WORDS = {
     "agree": "agree",

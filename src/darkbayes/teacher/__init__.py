@@ -1,110 +1,69 @@
 """How the posterior is explored."""
 
-from darkbayes.teacher.anchors import control_variates, svrg
-from darkbayes.teacher.auto import AutoStep
-from darkbayes.teacher.average import Average, average_add, average_init
-from darkbayes.teacher.baoa import baoa
-from darkbayes.teacher.chains import MinibatchChain, minibatch_chain
-from darkbayes.teacher.curvature import with_curvature
-from darkbayes.teacher.diagnostics import (
-    autocorrelation_time,
-    effective_sample_size,
-    monte_carlo_divergence,
-    split_rhat,
-)
-from darkbayes.teacher.distributed import DistributedChain, distributed_chain
-from darkbayes.teacher.examples import fisher_metric, per_example
-from darkbayes.teacher.fisher import fisher_sgld
-from darkbayes.teacher.gradients import Estimate, Gradients, minibatch_gradients
-from darkbayes.teacher.hmc import NUTSChain, nuts_chain
-from darkbayes.teacher.parallel import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
-from darkbayes.teacher.psgld import psgld
-from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
-from darkbayes.teacher.sampling import sample
-from darkbayes.teacher.scale_adapted import scale_adapted_sghmc
-from darkbayes.teacher.schedules import Cyclical, cyclical, polynomial, stepped
-from darkbayes.teacher.sgfs import sgfs
-from darkbayes.teacher.sghmc import sghmc
-from darkbayes.teacher.sgld import sgld
-from darkbayes.teacher.sgnht import sgnht
-from darkbayes.teacher.sgrld import sgrld
-from darkbayes.teacher.stacking import Stack, at, stack
-from darkbayes.teacher.temperature import (
-    chains_kinetic_temperature,
-    configurational_temperature,
-    gradient_noise,
-    kinetic_temperature,
-)
-from darkbayes.teacher.trace import Trace, trace_add, trace_init, trace_read
-from darkbayes.teacher.tuning import Choices, default_sampler, tune, tune_all, with_choices
-from darkbayes.teacher.verdict import Agreement, Verdict, agreement, worst_of
-
-__all__ = [
-    "Agreement",
-    "AutoStep",
-    "Average",
-    "Chains",
-    "Choices",
-    "Cyclical",
-    "DistributedChain",
-    "Estimate",
-    "Gradients",
-    "MinibatchChain",
-    "NUTSChain",
-    "Reservoir",
-    "Stack",
-    "Trace",
-    "Verdict",
-    "agreement",
-    "at",
-    "autocorrelation_time",
-    "average_add",
-    "average_init",
-    "baoa",
-    "burn",
-    "chains_kinetic_temperature",
-    "configurational_temperature",
-    "control_variates",
-    "cyclical",
-    "default_sampler",
-    "distributed_chain",
-    "each",
-    "effective_sample_size",
-    "fisher_metric",
-    "fisher_sgld",
-    "gradient_noise",
-    "in_chunks",
-    "kinetic_temperature",
-    "minibatch_chain",
-    "minibatch_gradients",
-    "monte_carlo_divergence",
-    "nuts_chain",
-    "per_example",
-    "polynomial",
-    "psgld",
-    "raise_on_failure",
-    "reservoir_add",
-    "reservoir_init",
-    "reservoir_pick",
-    "sample",
-    "scale_adapted_sghmc",
-    "sgfs",
-    "sghmc",
-    "sgld",
-    "sgnht",
-    "sgrld",
-    "split_rhat",
-    "stack",
-    "start_chains",
-    "step_chains",
-    "stepped",
-    "svrg",
-    "trace_add",
-    "trace_init",
-    "trace_read",
-    "tune",
-    "tune_all",
-    "with_choices",
-    "with_curvature",
-    "worst_of",
-]
+from darkbayes.teacher.average import Average as Average
+from darkbayes.teacher.average import average_add as average_add
+from darkbayes.teacher.average import average_init as average_init
+from darkbayes.teacher.chain import Chains as Chains
+from darkbayes.teacher.chain import MinibatchChain as MinibatchChain
+from darkbayes.teacher.chain import burn as burn
+from darkbayes.teacher.chain import each as each
+from darkbayes.teacher.chain import in_chunks as in_chunks
+from darkbayes.teacher.chain import minibatch_chain as minibatch_chain
+from darkbayes.teacher.chain import raise_on_failure as raise_on_failure
+from darkbayes.teacher.chain import start_chains as start_chains
+from darkbayes.teacher.chain import step_chains as step_chains
+from darkbayes.teacher.diagnostics import Agreement as Agreement
+from darkbayes.teacher.diagnostics import Trace as Trace
+from darkbayes.teacher.diagnostics import Verdict as Verdict
+from darkbayes.teacher.diagnostics import agreement as agreement
+from darkbayes.teacher.diagnostics import autocorrelation_time as autocorrelation_time
+from darkbayes.teacher.diagnostics import chains_kinetic_temperature as chains_kinetic_temperature
+from darkbayes.teacher.diagnostics import configurational_temperature as configurational_temperature
+from darkbayes.teacher.diagnostics import effective_sample_size as effective_sample_size
+from darkbayes.teacher.diagnostics import gradient_noise as gradient_noise
+from darkbayes.teacher.diagnostics import kinetic_temperature as kinetic_temperature
+from darkbayes.teacher.diagnostics import monte_carlo_divergence as monte_carlo_divergence
+from darkbayes.teacher.diagnostics import split_rhat as split_rhat
+from darkbayes.teacher.diagnostics import trace_add as trace_add
+from darkbayes.teacher.diagnostics import trace_init as trace_init
+from darkbayes.teacher.diagnostics import trace_read as trace_read
+from darkbayes.teacher.diagnostics import worst_of as worst_of
+from darkbayes.teacher.distributed import DistributedChain as DistributedChain
+from darkbayes.teacher.distributed import distributed_chain as distributed_chain
+from darkbayes.teacher.gradients import Estimate as Estimate
+from darkbayes.teacher.gradients import Gradients as Gradients
+from darkbayes.teacher.gradients import control_variates as control_variates
+from darkbayes.teacher.gradients import fisher_metric as fisher_metric
+from darkbayes.teacher.gradients import minibatch_gradients as minibatch_gradients
+from darkbayes.teacher.gradients import per_example as per_example
+from darkbayes.teacher.gradients import svrg as svrg
+from darkbayes.teacher.gradients import with_curvature as with_curvature
+from darkbayes.teacher.nuts import NUTSChain as NUTSChain
+from darkbayes.teacher.nuts import nuts_chain as nuts_chain
+from darkbayes.teacher.reservoir import Reservoir as Reservoir
+from darkbayes.teacher.reservoir import reservoir_add as reservoir_add
+from darkbayes.teacher.reservoir import reservoir_init as reservoir_init
+from darkbayes.teacher.reservoir import reservoir_pick as reservoir_pick
+from darkbayes.teacher.samplers import AutoStep as AutoStep
+from darkbayes.teacher.samplers import baoa as baoa
+from darkbayes.teacher.samplers import default_sampler as default_sampler
+from darkbayes.teacher.samplers import fisher_sgld as fisher_sgld
+from darkbayes.teacher.samplers import psgld as psgld
+from darkbayes.teacher.samplers import scale_adapted_sghmc as scale_adapted_sghmc
+from darkbayes.teacher.samplers import sgfs as sgfs
+from darkbayes.teacher.samplers import sghmc as sghmc
+from darkbayes.teacher.samplers import sgld as sgld
+from darkbayes.teacher.samplers import sgnht as sgnht
+from darkbayes.teacher.samplers import sgrld as sgrld
+from darkbayes.teacher.samplers.schedules import Cyclical as Cyclical
+from darkbayes.teacher.samplers.schedules import cyclical as cyclical
+from darkbayes.teacher.samplers.schedules import polynomial as polynomial
+from darkbayes.teacher.samplers.schedules import stepped as stepped
+from darkbayes.teacher.sampling import sample as sample
+from darkbayes.teacher.stacking import Stack as Stack
+from darkbayes.teacher.stacking import at as at
+from darkbayes.teacher.stacking import stack as stack
+from darkbayes.teacher.tuning import Choices as Choices
+from darkbayes.teacher.tuning import tune as tune
+from darkbayes.teacher.tuning import tune_all as tune_all
+from darkbayes.teacher.tuning import with_choices as with_choices

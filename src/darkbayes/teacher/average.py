@@ -1,7 +1,6 @@
 """What the draws so far predict together at fixed inputs, in memory that does not grow with their number."""
 
-from typing import NamedTuple
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -9,18 +8,20 @@ from darkbayes.model import Distribution
 from darkbayes.types import Array
 
 
-class Average(NamedTuple):
+class Average(eqx.Module):
     """Running mean and variance over draws of each statistic of their predictions."""
 
     count: Array
     mean: dict[str, Array]
     variance: dict[str, Array]
+    kind: type[Distribution] = eqx.field(static=True)
+    """The distribution that a draw predicts."""
 
 
 def average_init(predictions: Distribution) -> Average:
     """An average of nothing, shaped for `predictions` with their draws along the first axis."""
     zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), predictions.statistics())
-    return Average(jnp.zeros((), jnp.int32), zeros, zeros)
+    return Average(jnp.zeros((), jnp.int32), zeros, zeros, type(predictions))
 
 
 def average_add(average: Average, predictions: Distribution) -> Average:
@@ -44,4 +45,5 @@ def average_add(average: Average, predictions: Distribution) -> Average:
         count,
         jax.tree.map(merge_mean, average.mean, statistics),
         jax.tree.map(merge_variance, average.variance, average.mean, statistics),
+        average.kind,
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from darkbayes.errors import require_count
 from darkbayes.progress import progress_bar
-from darkbayes.teacher.parallel import Chains, in_chunks, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.chain import Chains, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.types import Array, Chain, Key, PyTree
 
 

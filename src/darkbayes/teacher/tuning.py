@@ -23,44 +23,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import as_inputs
-from darkbayes.errors import Divergence, InvalidInput, require_count, require_positive, require_share
-from darkbayes.model import Posterior
-from darkbayes.progress import progress_bar
-from darkbayes.teacher.auto import AutoStep, largest_eigenvalue
-from darkbayes.teacher.chains import MinibatchChain, MinibatchState
-from darkbayes.teacher.diagnostics import effective_sample_size, split_rhat
-from darkbayes.teacher.fisher import fisher_sgld
-from darkbayes.teacher.gradients import Estimate, energy
-from darkbayes.teacher.parallel import Chains, start_chains, step_chains
-from darkbayes.teacher.stacking import Stack, stack
-from darkbayes.types import Array, Data, Key
+from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
+from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.exploration import Measured, explore, some_of, waiting
+from darkbayes.types import Key
 
-FRICTION = 0.1
-"""Of the default sampler."""
-MOMENTS, SLOTS = 4, 16
-"""A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
-FIRST_PHASE = 1024
-"""Steps."""
-PROBES = 2048
-"""Rows to measure the curvature and the log posterior on, where there are more."""
-POINTS = 32
-"""Training inputs to watch the predictions at."""
-MINIBATCHES = 8
-"""Gradients from which the noise of minibatches is measured."""
-MOST_COMPENSATED = 0.5
-"""The share of its noise that a sampler which takes minibatch noise into account may leave to the minibatches."""
-SETTLED = 1.5
-"""The factor by which the step size may still want to change when burn-in ends."""
-RISE = 0.5
-"""How far the log posterior may rise from the first to the second half of a phase, in standard deviations."""
-MEMORIES = 10
-"""How many autocorrelation times of the predictions the last phase of burn-in must span."""
 LEAST_STEPS, MOST_STEPS = 10_000, 30_000
 """Steps after burn-in: fewer do not teach a student, whatever the chains do; more must be asked for."""
 FEWEST_STEPS = 3_000
@@ -186,10 +157,10 @@ def tune_all(
         raise InvalidInput(f"only one of steps, seconds and effective may be given, not {given}")
     for chain in chains:
         waiting(chain)
-    watched = None if monitor is None else as_inputs(monitor)[:: max(1, len(monitor) // POINTS)][:POINTS]
+    watched = None if monitor is None else some_of(as_inputs(monitor))
     began = time.perf_counter()
     latest = None if within is None else began + within / 3
-    measured = _explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, live, label)
+    measured = explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, live, label)
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
@@ -216,14 +187,7 @@ def tune_all(
         )
         for k in range(len(chains))
     ]
-    return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
-
-
-def waiting(chain: MinibatchChain) -> AutoStep:
-    """The chain's sampler, which must be one with ``step_size="auto"``."""
-    if not isinstance(chain.transformation, AutoStep):
-        raise InvalidInput('tune needs a sampler that waits for its step size: use step_size="auto"')
-    return chain.transformation
+    return [with_choices(*pair) for pair in zip(chains, choices, strict=True)], choices
 
 
 def with_choices(chain: MinibatchChain, choices: Choices) -> MinibatchChain:
@@ -233,23 +197,8 @@ def with_choices(chain: MinibatchChain, choices: Choices) -> MinibatchChain:
     return dataclasses.replace(chain, transformation=sampler, burn_in=choices.burn_in, thin=choices.thin)
 
 
-def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
-    """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
-
-    >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
-    >>> default_sampler(posterior, batch_size=None).tuned
-    False
-    """
-    share = None if batch_size is None else batch_size / posterior.num_data
-    if not eqx.is_array(share):
-        share = None if share is None else min(1.0, share)
-    precision = getattr(posterior.prior, "precision", 1.0)
-    return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=FRICTION)
-
-
 def _length(
-    measured: "_Measured",
+    measured: Measured,
     tau: float,
     num_chains: int,
     steps: int | None,
@@ -268,215 +217,3 @@ def _length(
         why = "the fewest that teach a student" if needed < bound else f"the most by default, not the {needed:,}"
         return measured.burn_in + bound, f"{why} for {wanted:,} effective predictions"
     return measured.burn_in + needed, f"for {wanted:,} effective predictions"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Measured:
-    """What exploring found, for each of the chains."""
-
-    step_size: np.ndarray
-    stiffness: np.ndarray
-    heating: np.ndarray
-    autocorrelation: np.ndarray
-    rhat: np.ndarray
-    settled: np.ndarray
-    burn_in: int
-    seconds_per_step: float
-
-
-def _explore(
-    chains: Sequence[MinibatchChain],
-    key: Key,
-    num_chains: int,
-    inflation: float,
-    heating: float,
-    max_burn_in: int,
-    latest: float | None,
-    monitor: Array | None,
-    live: float,
-    label: str | None,
-) -> _Measured:
-    all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
-    most_stiff = 2 * inflation / (1 + inflation)
-    most_hot = MOST_COMPENSATED if waiting(chains[0]).compensates else heating
-    start_key, look_key = jax.random.split(key)
-    states = _start(all_chains, start_key, num_chains)
-    # A phase of no steps: stiffness is proportional to eta, and tells what the start allows.
-    eta = np.ones(len(chains))
-    seen = _phase(_with_steps(all_chains, eta), states, np.int32(0), look_key, monitor)[1]  # pyright: ignore[reportArgumentType]
-    eta = most_stiff / np.maximum(np.quantile(np.asarray(seen.stiffness), 0.9, axis=(1, 2)), 1e-30)
-    done, phase, length, tries = 0, 1, FIRST_PHASE, 0
-    with progress_bar(label or "", max_burn_in, quiet=label is None) as show:
-        while True:
-            all_chains = _with_steps(all_chains, eta)
-            began = time.perf_counter()
-            looks = length // (MOMENTS * SLOTS)
-            after, seen = jax.block_until_ready(
-                _phase(all_chains, states, np.int32(looks), jax.random.fold_in(look_key, phase), monitor)  # pyright: ignore[reportArgumentType]
-            )
-            took = time.perf_counter() - began
-            seen = jax.tree.map(np.asarray, seen)
-            finite = np.isfinite(seen.log_density).all(axis=(1, 2)) & np.isfinite(seen.stiffness).all(axis=(1, 2))
-            if not finite.all():
-                # Back to where this phase began, for those that left the finite numbers, with smaller steps.
-                tries += 1
-                if tries > 20:
-                    raise Divergence(
-                        "no step size was found at which the chains stay finite: standardise the inputs and targets"
-                    )
-                eta = np.where(finite, eta, eta / 4)
-                continue
-            states, done, phase = after, done + length, phase + 1
-            show(min(done, max_burn_in))
-            stiff = np.quantile(seen.stiffness, 0.9, axis=(1, 2))
-            hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
-            change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), most_hot / np.maximum(hot, 1e-30))
-            used, eta = eta, eta * np.clip(change, 0.1, 10.0)
-            tau, rhat = _memory(seen.outputs, length)
-            settled = (change < SETTLED) & (change > 1 / SETTLED)
-            ended = settled & (_rise(seen.log_density) < RISE) & (MEMORIES * tau < length)
-            late = latest is not None and time.perf_counter() + 2 * took > latest
-            if ended.all() or done + 2 * length > max_burn_in or late:
-                break
-            length *= 2
-    factor = eta / used
-    return _Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, ended, done, took / length)
-
-
-def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
-    """The heating of the weights that are heated, a share `live` of those over which its mean `hot` was taken.
-
-    >>> _of_the_live(np.array([0.2]), 0.5, compensates=False), _of_the_live(np.array([0.5]), 0.5, compensates=True)
-    (array([0.4]), array([0.66666667]))
-    """
-    if live == 1.0:
-        return hot
-    added = (hot / (1 - hot) if compensates else hot) / live
-    return added / (1 + added) if compensates else added
-
-
-def _rise(log_density: np.ndarray) -> np.ndarray:
-    """How far the mean log posterior of the second half of a phase is above that of the first, in standard deviations.
-
-    `log_density` is ``[runs, chains, looks]``.
-    """
-    half = log_density.shape[-1] // 2
-    first, second = log_density[..., :half], log_density[..., half:]
-    spread = np.sqrt(second.var(axis=-1).mean(axis=-1))
-    return (second.mean(axis=(1, 2)) - first.mean(axis=(1, 2))) / np.maximum(spread, 1e-30)
-
-
-def _memory(outputs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Autocorrelation time in steps and R-hat of the predictions, at nine of ten inputs, for each run."""
-    number = outputs.shape[1] * outputs.shape[2]
-    flat = outputs.reshape(*outputs.shape[:3], -1)
-    effective = np.stack([np.quantile(effective_sample_size(of), 0.1) for of in flat])
-    rhat = np.stack([np.quantile(split_rhat(of), 0.9) for of in flat])
-    return number / effective * length / outputs.shape[2], rhat
-
-
-class _Seen(eqx.Module):
-    """What was measured in a phase, ``[runs, chains, moments or looks, ...]``."""
-
-    stiffness: Array
-    heating: Array
-    log_density: Array
-    outputs: Array
-
-
-def _with_step(chain: MinibatchChain, step_size: Array | None) -> MinibatchChain:
-    return dataclasses.replace(chain, transformation=dataclasses.replace(waiting(chain), step_size=step_size))
-
-
-def _with_steps(chains: Stack[MinibatchChain], step_sizes: np.ndarray) -> Stack[MinibatchChain]:
-    stacked = jnp.asarray(step_sizes, jnp.float32)
-    shared = _with_step(chains.shared, None)
-    return dataclasses.replace(chains, apart=_with_step(chains.apart, stacked), shared=shared)
-
-
-@eqx.filter_jit
-def _start(chains: Stack[MinibatchChain], key: Key, num_chains: int) -> Chains:
-    keys = jax.random.split(key, chains.number)
-    return chains.each(lambda chain, key: start_chains(chain, key, num_chains), keys)
-
-
-@eqx.filter_jit
-def _phase(
-    chains: Stack[MinibatchChain], states: Chains, steps: Array, key: Key, monitor: Array | None
-) -> tuple[Chains, _Seen]:
-    """`MOMENTS` times, `SLOTS` looks `steps` apart and a measurement."""
-
-    def of_run(chain: MinibatchChain, key: Key, states: Chains) -> tuple[Chains, _Seen]:
-        probe = _probe(chain)
-        points = chain.inputs[:: max(1, len(chain.inputs) // POINTS)][:POINTS] if monitor is None else monitor
-
-        def look(states: Chains, _: Any) -> tuple[Chains, tuple[Array, Array]]:
-            states = jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), states)
-            log_density = jax.vmap(lambda draw: chain.posterior.log_density(draw, probe))(states.draws)
-            outputs = jax.vmap(lambda draw: _outputs(chain, draw, points))(states.draws)
-            return states, (log_density, outputs)
-
-        def moment(states: Chains, key: Key) -> tuple[Chains, tuple[Array, Array, Array, Array]]:
-            states, (log_density, outputs) = jax.lax.scan(look, states, length=SLOTS)
-            keys = jax.random.split(key, len(jax.tree.leaves(states.states)[0]))
-            stiff, hot = jax.vmap(lambda state, key: _measure(chain, state, key))(states.states, keys)
-            return states, (stiff, hot, log_density, outputs)
-
-        states, (stiff, hot, log_density, outputs) = jax.lax.scan(moment, states, jax.random.split(key, MOMENTS))
-        log_density, outputs = (of.reshape(MOMENTS * SLOTS, *of.shape[2:]) for of in (log_density, outputs))
-        return states, _Seen(*(jnp.swapaxes(of, 0, 1) for of in (stiff, hot, log_density, outputs)))
-
-    return chains.each(of_run, jax.random.split(key, chains.number), states)
-
-
-def _probe(chain: MinibatchChain) -> Data:
-    """Rows to measure on, spread over the data."""
-    stride = max(1, len(chain.inputs) // PROBES)
-    return Data(chain.data.x[::stride], chain.data.y[::stride])
-
-
-def _outputs(chain: MinibatchChain, draw: Any, x: Array) -> Array:
-    """What a draw predicts at `x`: probabilities or means."""
-    statistics = chain.posterior.distribution(draw, x).statistics()
-    return statistics["probs"] if "probs" in statistics else statistics["mean"]
-
-
-def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Array, Array]:
-    """Stiffness and heating at the present draw of a chain."""
-    stiff_key, noise_key, batch_key = jax.random.split(key, 3)
-    noise_keys, batch_keys = jax.random.split(noise_key, 2 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
-    probe = _probe(chain)
-
-    def estimate(key: Key) -> Estimate:
-        batch_key, own_key = jax.random.split(key)
-        return chain.estimate(batch_key, own_key, state)
-
-    def move(key: Key, of: Estimate) -> Any:
-        return chain.transformation.update(of.grads, state.transformation, state.params, key=key, **of.extras)[0]
-
-    def respond(direction: Any, of: Estimate) -> Any:
-        """How much less far a step goes if the gradient grows by `direction`."""
-        moved = jax.jvp(lambda grads: move(noise_keys[0], of._replace(grads=grads)), (of.grads,), (direction,))[1]
-        return jax.tree.map(jnp.negative, moved)
-
-    first = estimate(batch_keys[0])
-    stiff = largest_eigenvalue(
-        lambda direction: respond(
-            jax.jvp(jax.grad(energy(chain.posterior, probe)), (state.params,), (direction,))[1], first
-        ),
-        state.params,
-        stiff_key,
-    )
-    if chain.batch_size is None:
-        return stiff, jnp.zeros(())
-    by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
-    by_batch = jax.lax.map(lambda key: move(noise_keys[0], estimate(key)), batch_keys)
-
-    def share(noisy: Array, batched: Array) -> Array:
-        # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).
-        n = len(noisy)
-        own = jnp.maximum(jnp.var(noisy, axis=0, ddof=1), 1e-30) * (n - 1) / (n - 3)
-        return jnp.ravel(jnp.var(batched, axis=0, ddof=1) / own)
-
-    added = jnp.mean(jnp.concatenate(jax.tree.leaves(jax.tree.map(share, by_noise, by_batch))))
-    return stiff, added / (1 + added) if waiting(chain).compensates else added

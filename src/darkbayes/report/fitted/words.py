@@ -27,7 +27,7 @@ from darkbayes.report.fitted.numbers import (
 )
 from darkbayes.report.fitted.written import listed, percent, short, signed, with_error
 from darkbayes.tables import RealTarget
-from darkbayes.teacher.verdict import RHAT_MET
+from darkbayes.teacher.diagnostics.verdict import RHAT_MET
 
 FEW_HELD_OUT = 100
 """Rows held out below which the scores are said to be rough."""

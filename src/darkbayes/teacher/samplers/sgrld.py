@@ -29,10 +29,10 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import share_of_new
-from darkbayes.teacher.schedules import as_schedule
+from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.auto import auto
+from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 

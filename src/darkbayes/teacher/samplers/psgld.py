@@ -27,10 +27,10 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
-from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
-from darkbayes.teacher.schedules import as_schedule
+from darkbayes.teacher.samplers.adaptation import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
+from darkbayes.teacher.samplers.auto import auto
+from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 

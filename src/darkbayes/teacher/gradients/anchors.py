@@ -1,6 +1,6 @@
 """Gradients with less noise: the batch only tells how the gradient differs from that at an anchor.
 
-With U and U_B as in `darkbayes.teacher.gradients`, and an anchor a at which the gradient of all examples is known,
+With U and U_B as in `darkbayes.teacher.gradients.base`, and an anchor a at which the gradient of all examples is known,
 
     g = grad U(a) + grad U_B(theta) - grad U_B(a)
       = grad U(a) + [grad -log p(theta) - grad -log p(a)] + N/M sum_B [grad_i(theta) - grad_i(a)].
@@ -25,9 +25,8 @@ import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients import Estimate, Gradients, energy
-from darkbayes.teacher.rarely import rarely
-from darkbayes.teacher.whole import at_least_single, whole_gradient
+from darkbayes.teacher.gradients.base import Estimate, Gradients, at_least_single, energy, whole_gradient
+from darkbayes.teacher.gradients.when_due import when_due
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -121,7 +120,7 @@ class _SVRG(eqx.Module):
             return params, AtAnchor(*whole_gradient(eqx.combine(arrays, rest), data, params, self.chunk_size))
 
         due = state.count % self.refresh_every == 0
-        anchor, known = rarely(due, refresh, (state.anchor, state.known), arrays, data, params)
+        anchor, known = when_due(due, refresh, (state.anchor, state.known), arrays, data, params)
         value, grads = _from_anchor(posterior, batch, params, anchor, known)
         return Estimate(value, grads, {}, SVRGState(state.count + 1, anchor, known))
 

@@ -2,12 +2,10 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients import Estimate, Gradients, energy
-from darkbayes.teacher.noise import signs_like
+from darkbayes.teacher.gradients.base import Estimate, Gradients, diagonal_of_jacobian, energy
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -27,22 +25,15 @@ class _WithCurvature(eqx.Module):
             value, grads = jax.value_and_grad(energy(posterior, batch))(params)
             return grads, value
 
-        def probe(key: Key) -> tuple[PyTree, PyTree, Array]:
-            signs = signs_like(key, params)
-            grads, change, value = jax.jvp(gradient, (params,), (signs,), has_aux=True)
-            return grads, jax.tree.map(jnp.multiply, signs, change), value
-
-        axes = (None, 0, None)  # Only the change depends on the key.
-        grads, changes, value = jax.vmap(probe, out_axes=axes)(jax.random.split(probe_key, self.probes))
-        curvature = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), changes)
+        grads, curvature, value = diagonal_of_jacobian(gradient, params, probe_key, self.probes)
         if self.gradients is None:
             return Estimate(value, grads, {"curvature": curvature}, state)
-        found = self.gradients.estimate(inner_key, posterior, data, batch, params, state)
-        return found._replace(extras=found.extras | {"curvature": curvature})
+        estimate = self.gradients.estimate(inner_key, posterior, data, batch, params, state)
+        return estimate._replace(extras=estimate.extras | {"curvature": curvature})
 
 
 def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gradients:
-    """Gradients together with the diagonal of the Hessian of U_B (see `darkbayes.teacher.gradients`).
+    """Gradients together with the diagonal of the Hessian of U_B (see `darkbayes.teacher.gradients.base`).
 
     The sampler gets ``curvature``: with z independent signs, z * (H z) has the mean diag(H) (Hutchinson, 1990), and
     is exact where H is diagonal. An entry may be negative: the estimate's noise is that of the entries off the

@@ -12,8 +12,6 @@ from darkbayes.teacher.average import Average
 
 LEAST_DRAWS = 4
 """Two for each half of a chain, without which no half has a spread."""
-PROBABILITY_FLOOR = 1e-6
-"""Where probabilities are clipped, as in the divergence of a student."""
 
 
 def _checked(name: str, values: jax.typing.ArrayLike) -> np.ndarray:
@@ -109,14 +107,15 @@ def autocorrelation_time(values: jax.typing.ArrayLike, steps_between: int = 1) -
 def monte_carlo_divergence(average: Average, effective: float) -> float:
     """About KL(what infinitely many draws would predict || `average`), mean over the inputs, in nats.
 
-    To second order: 1/2 sum_k V(p_k) / (n p_k) for class probabilities p, 1/2 V(m) / (n s) + 1/4 [V(v) + 2 V(m)^2] /
-    (n s^2) for a Gaussian of variance s = E(v) + V(m) that stands for draws with means m and variances v; V is the
-    variance over draws, n = `effective` how many of them count.
+    Args:
+        average: what the draws predict together.
+        effective: how many of the draws count.
+
+    Returns:
+        The divergence to second order, as the distribution that is averaged has it.
     """
-    mean, variance = ({name: np.asarray(value, np.float64) for name, value in of.items()} for of in average[1:])
-    if "probs" in mean:
-        parts = 0.5 * variance["probs"] / np.maximum(mean["probs"], PROBABILITY_FLOOR)
-    else:
-        total = mean["variance"] + variance["mean"]
-        parts = 0.5 * variance["mean"] / total + 0.25 * (variance["variance"] + 2 * variance["mean"] ** 2) / total**2
-    return float(parts.sum(axis=-1).mean() / effective)
+    mean, variance = (
+        {name: np.asarray(value, np.float64) for name, value in part.items()}
+        for part in (average.mean, average.variance)
+    )
+    return float(average.kind.monte_carlo_divergence(mean, variance).mean() / effective)

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_share
-from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import zeros_in_single
-from darkbayes.teacher.schedules import as_schedule
+from darkbayes.teacher.samplers.adaptation import zeros_in_single
+from darkbayes.teacher.samplers.auto import auto
+from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 

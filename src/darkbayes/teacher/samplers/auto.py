@@ -8,16 +8,14 @@ compiled loop. Its other settings are fields as well: those that are arrays may 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, overload
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput
-from darkbayes.teacher.noise import normal_like
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 P = ParamSpec("P")
 Sampler = optax.GradientTransformationExtraArgs
@@ -65,12 +63,27 @@ class AutoStep(eqx.Module):
         return self.sampler().update(grads, state, params, **extra)
 
 
-def auto(
-    *, compensates: bool = False
-) -> Callable[[Callable[Concatenate[Any, P], Sampler]], Callable[Concatenate[Any, P], Any]]:
-    """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well."""
+class TunableSampler(Protocol[P]):
+    """A sampler as a type checker sees it: what it returns depends on whether its step size is given."""
 
-    def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> Callable[Concatenate[Any, P], Any]:
+    @overload
+    def __call__(self, step_size: float | Array | optax.Schedule, *args: P.args, **settings: P.kwargs) -> Sampler: ...
+
+    @overload
+    def __call__(self, step_size: Literal["auto"], *args: P.args, **settings: P.kwargs) -> AutoStep: ...
+
+
+def auto(*, compensates: bool = False) -> Callable[[Callable[Concatenate[Any, P], Sampler]], TunableSampler[P]]:
+    """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well.
+
+    Args:
+        compensates: whether the sampler takes the noise of minibatch gradients into account.
+
+    Returns:
+        A decorator.
+    """
+
+    def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> TunableSampler[P]:
         signature = inspect.signature(sampler)
 
         @functools.wraps(sampler)
@@ -87,20 +100,3 @@ def auto(
         return made
 
     return wrap
-
-
-def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20) -> Array:
-    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration.
-
-    >>> twice = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
-    >>> round(float(twice), 2)
-    6.0
-    """
-    direction = jax.tree.map(lambda xi, leaf: xi.astype(leaf.dtype), normal_like(key, like), like)
-
-    def iterate(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
-        size = optax.tree.norm(carry[0])
-        turned = operator(jax.tree.map(lambda leaf: leaf / size.astype(leaf.dtype), carry[0]))
-        return turned, optax.tree.norm(turned).astype(jnp.float32)
-
-    return jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))[1]

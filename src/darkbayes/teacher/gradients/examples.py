@@ -1,6 +1,6 @@
 """Gradients of single examples, and the metric that they make.
 
-With l_i(theta) = -log p(y_i | x_i, theta), the gradient of U_B (see `darkbayes.teacher.gradients`) is that of the
+With l_i(theta) = -log p(y_i | x_i, theta), the gradient of U_B (see `darkbayes.teacher.gradients.base`) is that of the
 prior plus N/M times the sum of the grad l_i, so that knowing each of them costs memory, M times that of the weights,
 and gives
 
@@ -12,15 +12,11 @@ and gives
 
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients import Estimate, Gradients
-from darkbayes.teacher.noise import signs_like
-from darkbayes.teacher.whole import at_least_single
+from darkbayes.teacher.gradients.base import Estimate, Gradients, Stateless, at_least_single, diagonal_of_jacobian
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -40,10 +36,7 @@ def _together(posterior: Posterior, params: Draw, losses: Array, gradients: PyTr
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), of_prior, posterior.full_scale((losses, gradients)))
 
 
-class _PerExample(eqx.Module):
-    def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
-        return ()
-
+class _PerExample(Stateless):
     def estimate(
         self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
     ) -> Estimate:
@@ -72,11 +65,8 @@ def per_example() -> Gradients:
     return _PerExample()
 
 
-class _FisherMetric(eqx.Module):
+class _FisherMetric(Stateless):
     probes: int
-
-    def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
-        return ()
 
     def estimate(
         self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
@@ -86,15 +76,8 @@ class _FisherMetric(eqx.Module):
             squares = jax.tree.map(lambda leaf: at_least_single(leaf) ** 2, gradients)
             return posterior.full_scale(squares), (losses, gradients)
 
-        def probe(key: Key) -> tuple[PyTree, PyTree, Any]:
-            signs = signs_like(key, params)
-            metric, change, found = jax.jvp(fisher, (params,), (signs,), has_aux=True)
-            return metric, jax.tree.map(lambda sign, leaf: sign.astype(leaf.dtype) * leaf, signs, change), found
-
-        axes = (None, 0, None)  # Only the change depends on the key.
-        metric, changes, found = jax.vmap(probe, out_axes=axes)(jax.random.split(key, self.probes))
-        metric_gradient = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), changes)
-        value, grads = _together(posterior, params, *found)
+        metric, metric_gradient, of_examples = diagonal_of_jacobian(fisher, params, key, self.probes)
+        value, grads = _together(posterior, params, *of_examples)
         return Estimate(value, grads, {"metric": metric, "metric_gradient": metric_gradient}, state)
 
 

@@ -42,10 +42,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import share_of_new
-from darkbayes.teacher.schedules import as_schedule
+from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.auto import auto
+from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 

@@ -24,7 +24,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from darkbayes.errors import InvalidInput, RunError, WorkerLost
-from darkbayes.teacher.parallel import Chains
+from darkbayes.teacher.chain import Chains
 from darkbayes.types import Array, PyTree
 
 _SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "coordination service")

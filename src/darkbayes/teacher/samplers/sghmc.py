@@ -22,10 +22,10 @@ import optax
 from jax.core import Tracer
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.teacher.auto import auto
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.running import zeros_in_single
-from darkbayes.teacher.schedules import as_schedule
+from darkbayes.teacher.samplers.adaptation import zeros_in_single
+from darkbayes.teacher.samplers.auto import auto
+from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, Key, PyTree
 
 

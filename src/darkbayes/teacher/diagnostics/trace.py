@@ -35,12 +35,8 @@ class Trace(NamedTuple):
 
 
 def traced(predictions: Distribution) -> Array:
-    """The statistic that is traced, ``[chains, points, outputs]``: class probabilities, or the predictive mean.
-
-    The probability of the first class is left out: it follows from the others.
-    """
-    statistics = predictions.statistics()
-    values = statistics["probs"][..., 1:] if "probs" in statistics else statistics["mean"]
+    """What is traced of `predictions` with the chains along the first axis, ``[chains, points, outputs]``."""
+    values = predictions.traced()
     return values[:, :: -(-values.shape[1] // POINTS)]
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients import energy
+from darkbayes.teacher.gradients.base import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
 BATCHES = 8

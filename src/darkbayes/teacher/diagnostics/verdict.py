@@ -7,7 +7,12 @@ import jax
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.teacher.diagnostics import LEAST_DRAWS, autocorrelation_time, effective_sample_size, split_rhat
+from darkbayes.teacher.diagnostics.convergence import (
+    LEAST_DRAWS,
+    autocorrelation_time,
+    effective_sample_size,
+    split_rhat,
+)
 
 RHAT_MET = 1.1
 """The bound of Gelman and Rubin (1992). The means of the chains' halves then scatter by half a posterior standard

@@ -10,7 +10,7 @@ from jax.custom_batching import custom_vmap
 from darkbayes.types import Array, PyTree
 
 
-def rarely(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands: PyTree) -> PyTree:
+def when_due(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands: PyTree) -> PyTree:
     """``work(*operands)`` if `due`, else `otherwise`; done only when due, under ``vmap`` too.
 
     ``vmap`` turns a ``lax.cond`` whose predicate differs from chain to chain into doing both and choosing. Here the
@@ -24,7 +24,7 @@ def rarely(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands
         operands: pytrees of arrays.
 
     >>> def step(count, x):
-    ...     return rarely(count % 2 == 0, lambda x: 10.0 * x, x, x)
+    ...     return when_due(count % 2 == 0, lambda x: 10.0 * x, x, x)
     >>> jax.vmap(step)(jnp.array([2, 2]), jnp.array([1.0, 2.0])).tolist()
     [10.0, 20.0]
     """
@@ -34,7 +34,7 @@ def rarely(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands
         return jax.lax.cond(due, lambda _, operands: work(*operands), lambda old, _: old, otherwise, operands)
 
     @choose.def_vmap
-    def of_many(size: int, batched: Any, due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> Any:
+    def of_chains(size: int, batched: Any, due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> Any:
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
 
         def spread(leaf: Array, is_batched: bool) -> Array:
@@ -47,8 +47,8 @@ def rarely(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands
             return jax.vmap(one, in_axes=axes, axis_size=size)(due, otherwise, operands)
 
         old = jax.tree.map(spread, otherwise, batched[1])
-        # Through `rarely` again, for chains within runs within data sets.
-        result = rarely(jnp.any(due), each_chooses, old, due, otherwise, operands)
+        # Through `when_due` again, for chains within runs within data sets.
+        result = when_due(jnp.any(due), each_chooses, old, due, otherwise, operands)
         return result, jax.tree.map(lambda leaf: True, result)
 
     return choose(due, otherwise, operands)

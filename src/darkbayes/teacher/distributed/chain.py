@@ -46,11 +46,19 @@ from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.average import Average, average_add, average_init
-from darkbayes.teacher.chains import MinibatchChain
-from darkbayes.teacher.gradients import minibatch_gradients
-from darkbayes.teacher.parallel import Chains, burn, each, raise_on_failure, start_chains
-from darkbayes.teacher.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
-from darkbayes.teacher.workers import agree, attempt, gather, hand_on, place, place_whole, require_alike, stop_asked
+from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
+from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
+from darkbayes.teacher.distributed.workers import (
+    agree,
+    attempt,
+    gather,
+    hand_on,
+    place,
+    place_whole,
+    require_alike,
+    stop_asked,
+)
+from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.types import Array, Data, Key, PyTree
 
 SAVE_SECONDS = 10.0
@@ -167,7 +175,7 @@ class DistributedChain(eqx.Module):
         # All parts have taken in equally many draws.
         mean = jax.tree.map(lambda means: jnp.mean(means, axis=0), parts.mean)
         variance = jax.tree.map(lambda v, m: jnp.mean(v, axis=0) + jnp.var(m, axis=0), parts.variance, parts.mean)
-        return Average(jnp.sum(parts.count, dtype=jnp.int32), mean, variance)
+        return Average(jnp.sum(parts.count, dtype=jnp.int32), mean, variance, parts.kind)
 
     def _run(
         self,

@@ -1,0 +1,273 @@
+"""What tuning measures while chains burn in; `tuning.py` says what for."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from darkbayes.errors import Divergence, InvalidInput
+from darkbayes.progress import progress_bar
+from darkbayes.teacher.chain import Chains, MinibatchChain, MinibatchState, start_chains, step_chains
+from darkbayes.teacher.diagnostics.convergence import effective_sample_size, split_rhat
+from darkbayes.teacher.gradients.base import Estimate, energy
+from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.samplers.auto import AutoStep
+from darkbayes.teacher.stacking import Stack, stack
+from darkbayes.types import Array, Data, Key, PyTree
+
+MOMENTS, SLOTS = 4, 16
+"""A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
+FIRST_PHASE = 1024
+"""Steps."""
+PROBES = 2048
+"""Rows to measure the curvature and the log posterior on, where there are more."""
+POINTS = 32
+"""Training inputs to watch the predictions at."""
+MINIBATCHES = 8
+"""Gradients from which the noise of minibatches is measured."""
+MOST_COMPENSATED = 0.5
+"""The share of its noise that a sampler which takes minibatch noise into account may leave to the minibatches."""
+SETTLED = 1.5
+"""The factor by which the step size may still want to change when burn-in ends."""
+RISE = 0.5
+"""How far the log posterior may rise from the first to the second half of a phase, in standard deviations."""
+MEMORIES = 10
+"""How many autocorrelation times of the predictions the last phase of burn-in must span."""
+
+
+def waiting(chain: MinibatchChain) -> AutoStep:
+    """The chain's sampler, which must be one with ``step_size="auto"``."""
+    if not isinstance(chain.transformation, AutoStep):
+        raise InvalidInput('tune needs a sampler that waits for its step size: use step_size="auto"')
+    return chain.transformation
+
+
+def some_of(inputs: Array) -> Array:
+    """At most `POINTS` inputs to watch the predictions at, spread over all of them."""
+    return inputs[:: max(1, len(inputs) // POINTS)][:POINTS]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What `explore` measured, of each of the chains."""
+
+    step_size: np.ndarray
+    stiffness: np.ndarray
+    heating: np.ndarray
+    autocorrelation: np.ndarray
+    rhat: np.ndarray
+    settled: np.ndarray
+    burn_in: int
+    seconds_per_step: float
+
+
+def explore(
+    chains: Sequence[MinibatchChain],
+    key: Key,
+    num_chains: int,
+    inflation: float,
+    heating: float,
+    max_burn_in: int,
+    latest: float | None,
+    monitor: Array | None,
+    live: float,
+    label: str | None,
+) -> Measured:
+    """Run chains through their burn-in, a phase after the other, and find the step size of each; see `tune_all`."""
+    all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
+    most_stiff = 2 * inflation / (1 + inflation)
+    most_hot = MOST_COMPENSATED if waiting(chains[0]).compensates else heating
+    start_key, look_key = jax.random.split(key)
+    states = _start(all_chains, start_key, num_chains)
+    # A phase of no steps: stiffness is proportional to eta, and tells what the start allows.
+    eta = np.ones(len(chains))
+    seen = _phase(_with_steps(all_chains, eta), states, np.int32(0), look_key, monitor)[1]  # pyright: ignore[reportArgumentType]
+    eta = most_stiff / np.maximum(np.quantile(np.asarray(seen.stiffness), 0.9, axis=(1, 2)), 1e-30)
+    done, phase, length, tries = 0, 1, FIRST_PHASE, 0
+    with progress_bar(label or "", max_burn_in, quiet=label is None) as show:
+        while True:
+            all_chains = _with_steps(all_chains, eta)
+            began = time.perf_counter()
+            looks = length // (MOMENTS * SLOTS)
+            after, seen = jax.block_until_ready(
+                _phase(all_chains, states, np.int32(looks), jax.random.fold_in(look_key, phase), monitor)  # pyright: ignore[reportArgumentType]
+            )
+            took = time.perf_counter() - began
+            seen = jax.tree.map(np.asarray, seen)
+            finite = np.isfinite(seen.log_density).all(axis=(1, 2)) & np.isfinite(seen.stiffness).all(axis=(1, 2))
+            if not finite.all():
+                # Back to where this phase began, for those that left the finite numbers, with smaller steps.
+                tries += 1
+                if tries > 20:
+                    raise Divergence(
+                        "no step size was found at which the chains stay finite: standardise the inputs and targets"
+                    )
+                eta = np.where(finite, eta, eta / 4)
+                continue
+            states, done, phase = after, done + length, phase + 1
+            show(min(done, max_burn_in))
+            stiff = np.quantile(seen.stiffness, 0.9, axis=(1, 2))
+            hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
+            change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), most_hot / np.maximum(hot, 1e-30))
+            used, eta = eta, eta * np.clip(change, 0.1, 10.0)
+            tau, rhat = _memory(seen.outputs, length)
+            settled = (change < SETTLED) & (change > 1 / SETTLED)
+            ended = settled & (_rise(seen.log_density) < RISE) & (MEMORIES * tau < length)
+            late = latest is not None and time.perf_counter() + 2 * took > latest
+            if ended.all() or done + 2 * length > max_burn_in or late:
+                break
+            length *= 2
+    factor = eta / used
+    return Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, ended, done, took / length)
+
+
+def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
+    """The heating of the weights that are heated, a share `live` of those over which its mean `hot` was taken.
+
+    >>> _of_the_live(np.array([0.2]), 0.5, compensates=False), _of_the_live(np.array([0.5]), 0.5, compensates=True)
+    (array([0.4]), array([0.66666667]))
+    """
+    if live == 1.0:
+        return hot
+    added = (hot / (1 - hot) if compensates else hot) / live
+    return added / (1 + added) if compensates else added
+
+
+def _rise(log_density: np.ndarray) -> np.ndarray:
+    """How far the mean log posterior of the second half of a phase is above that of the first, in standard deviations.
+
+    `log_density` is ``[runs, chains, looks]``.
+    """
+    half = log_density.shape[-1] // 2
+    first, second = log_density[..., :half], log_density[..., half:]
+    spread = np.sqrt(second.var(axis=-1).mean(axis=-1))
+    return (second.mean(axis=(1, 2)) - first.mean(axis=(1, 2))) / np.maximum(spread, 1e-30)
+
+
+def _memory(outputs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Autocorrelation time in steps and R-hat of the predictions, at nine of ten inputs, for each run."""
+    number = outputs.shape[1] * outputs.shape[2]
+    flat = outputs.reshape(*outputs.shape[:3], -1)
+    effective = np.stack([np.quantile(effective_sample_size(run), 0.1) for run in flat])
+    rhat = np.stack([np.quantile(split_rhat(run), 0.9) for run in flat])
+    return number / effective * length / outputs.shape[2], rhat
+
+
+class _Seen(eqx.Module):
+    """What was measured in a phase, ``[runs, chains, moments or looks, ...]``."""
+
+    stiffness: Array
+    heating: Array
+    log_density: Array
+    outputs: Array
+
+
+def _with_step(chain: MinibatchChain, step_size: Array | None) -> MinibatchChain:
+    return dataclasses.replace(chain, transformation=dataclasses.replace(waiting(chain), step_size=step_size))
+
+
+def _with_steps(chains: Stack[MinibatchChain], step_sizes: np.ndarray) -> Stack[MinibatchChain]:
+    stacked = jnp.asarray(step_sizes, jnp.float32)
+    shared = _with_step(chains.shared, None)
+    return dataclasses.replace(chains, apart=_with_step(chains.apart, stacked), shared=shared)
+
+
+@eqx.filter_jit
+def _start(chains: Stack[MinibatchChain], key: Key, num_chains: int) -> Chains:
+    keys = jax.random.split(key, chains.number)
+    return chains.each(lambda chain, key: start_chains(chain, key, num_chains), keys)
+
+
+@eqx.filter_jit
+def _phase(
+    chains: Stack[MinibatchChain], states: Chains, steps: Array, key: Key, monitor: Array | None
+) -> tuple[Chains, _Seen]:
+    """`MOMENTS` times, `SLOTS` looks `steps` apart and a measurement."""
+
+    def of_run(chain: MinibatchChain, key: Key, states: Chains) -> tuple[Chains, _Seen]:
+        probe = _probe(chain)
+        points = some_of(chain.inputs) if monitor is None else monitor
+
+        def look(states: Chains, _: Any) -> tuple[Chains, tuple[Array, Array]]:
+            states = jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), states)
+            log_density = jax.vmap(lambda draw: chain.posterior.log_density(draw, probe))(states.draws)
+            outputs = jax.vmap(lambda draw: chain.posterior.distribution(draw, points).outputs())(states.draws)
+            return states, (log_density, outputs)
+
+        def moment(states: Chains, key: Key) -> tuple[Chains, tuple[Array, Array, Array, Array]]:
+            states, (log_density, outputs) = jax.lax.scan(look, states, length=SLOTS)
+            keys = jax.random.split(key, len(jax.tree.leaves(states.states)[0]))
+            stiff, hot = jax.vmap(lambda state, key: _measure(chain, state, key))(states.states, keys)
+            return states, (stiff, hot, log_density, outputs)
+
+        states, (stiff, hot, log_density, outputs) = jax.lax.scan(moment, states, jax.random.split(key, MOMENTS))
+        log_density, outputs = (seen.reshape(MOMENTS * SLOTS, *seen.shape[2:]) for seen in (log_density, outputs))
+        return states, _Seen(*(jnp.swapaxes(seen, 0, 1) for seen in (stiff, hot, log_density, outputs)))
+
+    return chains.each(of_run, jax.random.split(key, chains.number), states)
+
+
+def _probe(chain: MinibatchChain) -> Data:
+    """Rows to measure on, spread over the data."""
+    stride = max(1, len(chain.inputs) // PROBES)
+    return Data(chain.data.x[::stride], chain.data.y[::stride])
+
+
+def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Array, Array]:
+    """Stiffness and heating at the present draw of a chain."""
+    stiff_key, noise_key, batch_key = jax.random.split(key, 3)
+    noise_keys, batch_keys = jax.random.split(noise_key, 2 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
+    probe = _probe(chain)
+
+    def estimate(key: Key) -> Estimate:
+        batch_key, own_key = jax.random.split(key)
+        return chain.estimate(batch_key, own_key, state)
+
+    def move(key: Key, known: Estimate) -> Any:
+        return chain.transformation.update(known.grads, state.transformation, state.params, key=key, **known.extras)[0]
+
+    first = estimate(batch_keys[0])
+
+    def less_far(direction: Any) -> Any:
+        """How much less far the next step goes if the present place moves by `direction`."""
+        steeper = jax.jvp(jax.grad(energy(chain.posterior, probe)), (state.params,), (direction,))[1]
+        moved = jax.jvp(lambda grads: move(noise_keys[0], first._replace(grads=grads)), (first.grads,), (steeper,))[1]
+        return jax.tree.map(jnp.negative, moved)
+
+    stiff = largest_eigenvalue(less_far, state.params, stiff_key)
+    if chain.batch_size is None:
+        return stiff, jnp.zeros(())
+    by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
+    by_batch = jax.lax.map(lambda key: move(noise_keys[0], estimate(key)), batch_keys)
+
+    def share(noisy: Array, batched: Array) -> Array:
+        # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).
+        n = len(noisy)
+        own = jnp.maximum(jnp.var(noisy, axis=0, ddof=1), 1e-30) * (n - 1) / (n - 3)
+        return jnp.ravel(jnp.var(batched, axis=0, ddof=1) / own)
+
+    added = jnp.mean(jnp.concatenate(jax.tree.leaves(jax.tree.map(share, by_noise, by_batch))))
+    return stiff, added / (1 + added) if waiting(chain).compensates else added
+
+
+def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20) -> Array:
+    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration.
+
+    >>> twice = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
+    >>> round(float(twice), 2)
+    6.0
+    """
+    direction = jax.tree.map(lambda xi, leaf: xi.astype(leaf.dtype), normal_like(key, like), like)
+
+    def iterate(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        size = optax.tree.norm(carry[0])
+        turned = operator(jax.tree.map(lambda leaf: leaf / size.astype(leaf.dtype), carry[0]))
+        return turned, optax.tree.norm(turned).astype(jnp.float32)
+
+    return jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))[1]

@@ -1,0 +1,126 @@
+"""What a step of a chain takes for the gradient, and what else it tells its sampler.
+
+With U(theta) = -log p(theta) - sum_i log p(y_i | x_i, theta), a sampler needs an unbiased estimate of the gradient of U
+from the batch B of M examples that a step sees. The plain one is the gradient of
+
+    U_B(theta) = -log p(theta) - N/M sum_B log p(y_i | x_i, theta).
+
+Others have less noise (`control_variates`, `svrg`) or come with more than the gradient: gradients of single examples
+(`per_example`), the curvature (`with_curvature`) or a metric (`fisher_metric`). What comes with it reaches the
+sampler as keyword arguments of its ``update``; one that does not ask for them is not disturbed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from darkbayes.model import Draw, Posterior
+from darkbayes.teacher.noise import signs_like
+from darkbayes.types import Array, Data, Key, PyTree
+
+
+class Estimate(NamedTuple):
+    """What one step knows of U where it stands."""
+
+    value: Array
+    """U, up to a constant."""
+    grads: PyTree
+    """The gradient of U, in the dtypes of the weights."""
+    extras: dict[str, Any]
+    """Keyword arguments for the sampler's ``update``."""
+    state: PyTree
+    """What the estimator carries to the next step."""
+
+
+class Gradients(Protocol):
+    """A way to estimate gradients. A pytree, so that arrays it holds enter compiled functions as arguments."""
+
+    def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
+        """What is carried from step to step, at the chain's start."""
+        ...
+
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
+    ) -> Estimate:
+        """The estimate from `batch`, which is the very object `data` if the step uses all examples."""
+        ...
+
+
+def energy(posterior: Posterior, batch: Data) -> Any:
+    """U_B as a function of the draw."""
+    return lambda params: -posterior.log_density(params, batch)
+
+
+class Stateless(eqx.Module):
+    """Of a kind that carries nothing from step to step."""
+
+    def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
+        return ()
+
+
+class _MinibatchGradients(Stateless):
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
+    ) -> Estimate:
+        value, grads = jax.value_and_grad(energy(posterior, batch))(params)
+        return Estimate(value, grads, {}, state)
+
+
+def minibatch_gradients() -> Gradients:
+    """The gradient of U_B and nothing else: what chains use unless told otherwise.
+
+    >>> minibatch_gradients().init(None, None, None)
+    ()
+    """
+    return _MinibatchGradients()
+
+
+def at_least_single(leaf: Array) -> Array:
+    """In single precision if it was half."""
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+
+def whole_gradient(posterior: Posterior, data: Data, params: Draw, chunk_size: int) -> tuple[Array, PyTree]:
+    """U and its gradient on all examples, in single precision at least.
+
+    Examples are taken `chunk_size` at a time: the memory that it takes does not grow with their number.
+    """
+    number = len(data.x)
+    size = min(chunk_size, number)
+
+    def of_rows(start: Array | int, rows: int) -> tuple[Array, PyTree]:
+        part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows), data)
+        return jax.value_and_grad(lambda draw: -jnp.sum(posterior.log_likelihood(draw, part)))(params)
+
+    def add(total: tuple[Array, PyTree], part: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        return jax.tree.map(lambda sum_, leaf: sum_ + leaf.astype(sum_.dtype), total, part)
+
+    of_prior = jax.value_and_grad(lambda draw: -posterior.log_prior(draw))(params)
+    total = jax.tree.map(at_least_single, of_prior)
+    whole, left_over = divmod(number, size)
+    if whole == 1:
+        total = add(total, of_rows(0, size))
+    else:
+        total = jax.lax.fori_loop(0, whole, lambda k, total: add(total, of_rows(k * size, size)), total)
+    return add(total, of_rows(whole * size, left_over)) if left_over else total
+
+
+def diagonal_of_jacobian(
+    function: Callable[[PyTree], tuple[PyTree, Any]], params: PyTree, key: Key, probes: int
+) -> tuple[PyTree, PyTree, Any]:
+    """The value of `function`, an estimate of the diagonal of its Jacobian J, and what it returns besides the value.
+
+    With z independent signs, z * (J z) has the mean diag(J) (Hutchinson, 1990); `probes` vectors of them are averaged.
+    """
+
+    def probe(key: Key) -> tuple[PyTree, PyTree, Any]:
+        signs = signs_like(key, params)
+        value, change, besides = jax.jvp(function, (params,), (signs,), has_aux=True)
+        return value, jax.tree.map(lambda sign, leaf: sign.astype(leaf.dtype) * leaf, signs, change), besides
+
+    axes = (None, 0, None)  # Only the change depends on the key.
+    value, changes, besides = jax.vmap(probe, out_axes=axes)(jax.random.split(key, probes))
+    return value, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), changes), besides
