@@ -3,32 +3,9 @@
 from darkbayes.data import as_data, toy1d, toy2d
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError, WorkerLost
 from darkbayes.export import quantisation_loss, quantise, to_arrays, to_onnx, to_state_dict, to_torch
-from darkbayes.model import (
-    Categorical,
-    Draw,
-    Gaussian,
-    GaussianInputNoise,
-    GaussianPrior,
-    GaussianSampledNoise,
-    Normal,
-    NormalMixture,
-    Posterior,
-    SampledPrecisionPrior,
-    ScaledGaussianPrior,
-    ScaleMixturePrior,
-    Softmax,
-    cnn,
-    from_equinox,
-    from_linen,
-    from_nnx,
-    from_torch,
-    last_layer,
-    layers,
-    mlp,
-    sequential,
-    started_at,
-    subnetwork,
-)
+from darkbayes.model import Draw, GaussianPrior, Posterior, SampledPrecisionPrior, ScaledGaussianPrior, ScaleMixturePrior, cnn, from_equinox, from_linen, from_nnx, from_torch, last_layer, layers, mlp, sequential, started_at, subnetwork
+from darkbayes.outcomes.heads.classes import Categorical, Softmax
+from darkbayes.outcomes.heads.number import Gaussian, GaussianInputNoise, GaussianSampledNoise, Normal, NormalMixture
 from darkbayes.predict import (
     ClassPredictive,
     Predictive,
@@ -40,33 +17,10 @@ from darkbayes.predict import (
     predict_student,
 )
 from darkbayes.runs import Run, load_student
-from darkbayes.student import (
-    Context,
-    Diagnosis,
-    Distillation,
-    Distilled,
-    GaussianStudent,
-    MixtureStudent,
-    Settings,
-    SoftmaxStudent,
-    Student,
-    affine,
-    compose,
-    distil,
-    distillation,
-    distortion,
-    elastic,
-    exchange,
-    image_queries,
-    jitter,
-    mix,
-    mixup,
-    munge,
-    side_by_side,
-    size_student,
-    training_inputs,
-    uniform_box,
-)
+from darkbayes.student import Context, Diagnosis, Distillation, Distilled, Settings, Student, affine, compose, distil, distillation, distortion, elastic, exchange, image_queries, jitter, mix, mixup, munge, side_by_side, size_student, training_inputs, uniform_box
+from darkbayes.outcomes.heads.number import GaussianHead
+from darkbayes.outcomes.heads.number import MixtureHead
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import (
     AutoStep,
     Choices,
@@ -125,11 +79,11 @@ __all__ = [
     "GaussianInputNoise",
     "GaussianPrior",
     "GaussianSampledNoise",
-    "GaussianStudent",
+    "GaussianHead",
     "Gradients",
     "Info",
     "InvalidInput",
-    "MixtureStudent",
+    "MixtureHead",
     "Network",
     "Normal",
     "NormalMixture",
@@ -143,7 +97,7 @@ __all__ = [
     "ScaledGaussianPrior",
     "Settings",
     "Softmax",
-    "SoftmaxStudent",
+    "SoftmaxHead",
     "Student",
     "Verdict",
     "WorkerLost",

@@ -93,7 +93,9 @@ class Scores:
                 continue
             mean = float(sums[0]) / number
             with np.errstate(invalid="ignore"):
-                error = math.sqrt(max(float(sums[1]) / number - mean * mean, 0.0) / (number - 1)) if number > 1 else None
+                error = (
+                    math.sqrt(max(float(sums[1]) / number - mean * mean, 0.0) / (number - 1)) if number > 1 else None
+                )
             if self._root[name]:
                 mean = math.sqrt(mean)
                 error = error / (2 * mean) if error is not None and mean else None

@@ -3,15 +3,15 @@
 Needs onnxruntime and numpy, and no JAX.
 """
 
-import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput, RunError, require_count
-from darkbayes.tables.predictions import ClassPredictions, Predictions, RealPredictions
-from darkbayes.tables.schema import ClassTarget, Frame, Schema, TableSchema, schema_from_dict
+from darkbayes.outcomes import Prediction
+from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict
 
 MODEL = "student.onnx"
 """The file in a run's folder."""
@@ -24,51 +24,65 @@ class Shipped:
 
     Args:
         path: a run's folder, or an ONNX file that `darkbayes export` wrote.
+        content: the file's bytes, where they are at hand.
         threads: for one prediction. A student is small: on few rows a second thread costs more than it brings.
     """
 
     path: Path
-    schema: Schema
+    schema: Any
     version: str
     """Of the package that exported it."""
 
-    def __init__(self, path: Path | str, *, threads: int = 1):
+    def __init__(self, path: Path | str, *, threads: int = 1, content: bytes | None = None):
         import onnxruntime
 
-        self.path = _model_file(Path(path))
+        self.path = Path(path) if content is not None else _model_file(Path(path))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = require_count("threads", threads)
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            self._session = onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(content or self.path, options, providers=["CPUExecutionProvider"])
         except Exception as problem:  # onnxruntime's own errors share no other base.
             raise RunError(
                 f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "
                 "export` wrote"
             ) from None
-        told = self._session.get_modelmeta().custom_metadata_map
-        if SCHEMA not in told:
+        about = self._session.get_modelmeta().custom_metadata_map
+        if SCHEMA not in about:
             raise RunError(f"{self.path} does not say what its inputs mean: it is none that `darkbayes export` wrote")
         try:
-            self.schema = schema_from_dict(json.loads(told[SCHEMA]))
+            self.schema = schema_from_dict(json.loads(about[SCHEMA]))
         except (ValueError, KeyError, TypeError) as problem:
             raise RunError(
                 f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
             ) from None
-        self.version = told.get(VERSION, "unknown")
-        classes = isinstance(self.schema.target, ClassTarget)
-        self._kind: type[Predictions] = ClassPredictions if classes else RealPredictions
-        self._outputs = [field.name for field in dataclasses.fields(self._kind)]
-        lost = set(self._outputs) - {output.name for output in self._session.get_outputs()}
+        self.version = about.get(VERSION, "unknown")
+        self._outputs = [output.name for output in self._session.get_outputs()]
+        lost = set(self.schema.target.outputs) - set(self._outputs)
         if lost:
             raise RunError(f"{self.path} does not compute {', '.join(sorted(lost))}: export the run again")
 
-    def predict(self, inputs: Frame | np.ndarray) -> Predictions:
-        """Predictions of the rows of a frame, or of images ``[rows, channels, height, width]`` of values 0 to 255."""
+    def predict(self, inputs: Frame | np.ndarray) -> Prediction:
+        """What the student predicts.
+
+        Args:
+            inputs: rows of a frame, or images ``[rows, channels, height, width]`` of values 0 to 255.
+
+        Returns:
+            The prediction, in the target's own unit.
+        """
         self._check(inputs)
-        found = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
-        return self._kind(*(np.asarray(values, np.float64) for values in found))
+        values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
+        return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
+
+    def predict_nothing(self) -> Prediction:
+        """What it predicts of no row, for the names and types of columns."""
+        if isinstance(self.schema, TableSchema):
+            missing = {column.name: np.asarray([None], object) for column in self.schema.columns}
+            numbers = {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
+            return self.predict(missing | numbers)[:0]
+        return self.predict(np.zeros((1, *self.schema.shape), np.float32))[:0]
 
     def _check(self, inputs: Frame | np.ndarray) -> None:
         if isinstance(self.schema, TableSchema):

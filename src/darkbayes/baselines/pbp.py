@@ -39,7 +39,8 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.model import Normal
+from darkbayes.outcomes.heads.base import Predicted
+from darkbayes.outcomes.heads.number import Normal
 from darkbayes.types import Array, Data, Key
 
 # A weak belief in a variance near 1, of the noise (standardised targets vary by 1) and of the weights alike.
@@ -214,7 +215,7 @@ class PBP(eqx.Module):
     >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
     >>> pbp = PBP((10,), passes=5)
     >>> state = pbp.fit(jax.random.key(0), Data(x, 2 * x))
-    >>> distribution, noise = pbp.predict(state, x)
+    >>> distribution, noise, _ = pbp.predict(state, x)
     >>> distribution.mean.shape, bool(jnp.all(distribution.variance > noise))
     ((20, 1), True)
     """
@@ -246,11 +247,11 @@ class PBP(eqx.Module):
                 raise InvalidInput(f"PBP needs real numbers, but {name} has type {values.dtype}: convert it to floats")
         return _fit(self, key, Data(data.x, data.y.astype(data.x.dtype)))
 
-    def predict(self, state: PBPState, x: Array) -> tuple[Normal, Array]:
+    def predict(self, state: PBPState, x: Array) -> Predicted:
         """The predictive distribution at `x` and the part of its variance that is noise, each ``[batch, 1]``."""
         mean, variance = jax.vmap(lambda one: network_moments(state.weights, one))(x)
         noise = jnp.full_like(variance, state.noise.variance)
-        return Normal(mean, variance + noise), noise
+        return Predicted(Normal(mean, variance + noise), noise)
 
 
 @eqx.filter_jit

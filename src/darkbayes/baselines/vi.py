@@ -22,7 +22,8 @@ from jax.flatten_util import ravel_pytree
 from darkbayes.baselines.meanfield import MeanField, entropy, mean_field_init
 from darkbayes.baselines.optimise import Trained
 from darkbayes.errors import InvalidInput, plain, require_count, require_positive
-from darkbayes.model import Draw, GaussianPrior, Normal, kl_normal
+from darkbayes.model import Draw, GaussianPrior
+from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.types import Array, Data, Key
 
 

@@ -22,17 +22,12 @@ import optax
 from darkbayes.bench.common import median_row, say, with_bar
 from darkbayes.bench.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
-from darkbayes.model import Gaussian, GaussianPrior, Posterior, Softmax, mlp
-from darkbayes.student import (
-    Distillation,
-    GaussianStudent,
-    Settings,
-    SoftmaxStudent,
-    Student,
-    distillation,
-    jitter,
-    uniform_box,
-)
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
+from darkbayes.outcomes.heads.number import Gaussian
+from darkbayes.student import Distillation, Settings, Student, distillation, jitter, uniform_box
+from darkbayes.outcomes.heads.number import GaussianHead
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
 
 PAUSE = 0.3
@@ -108,7 +103,7 @@ def teacher(shape: Shape, x: np.ndarray, y: np.ndarray) -> MinibatchChain:
 
 def student(shape: Shape, chain: MinibatchChain, chains: int) -> Distillation:
     """The teacher with its student, trained by SGD."""
-    family = GaussianStudent(1) if shape.classes is None else SoftmaxStudent(shape.classes)
+    family = GaussianHead(1) if shape.classes is None else SoftmaxHead(shape.classes)
     network = mlp(shape.hidden, shape.student_width)
     learner = Student(network, family, optax.sgd(shape.learning_rate), shape.student_prior)
     queries = uniform_box(-10.0, 10.0) if shape.jitter is None else jitter(shape.jitter)

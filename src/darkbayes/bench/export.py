@@ -31,7 +31,8 @@ from darkbayes.export import quantisation_loss, quantise, to_onnx
 from darkbayes.fit import Options, Prepared, fit, make_posterior, make_student, prepare_table, table_queries
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.runs import row
-from darkbayes.student import GaussianStudent, Student
+from darkbayes.student import Student
+from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.tables import RealTarget, TableSchema, from_columns
 from darkbayes.types import PyTree
 
@@ -128,7 +129,7 @@ def _one_by_one(draws: Draw, x: np.ndarray, hidden: tuple[int, ...]) -> Callable
 
     A draw's noise is the same everywhere; in the file it is an output without weights, for the same work.
     """
-    family = GaussianStudent()
+    family = GaussianHead()
     student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
     like = student.init(jax.random.key(0), jnp.asarray(x))
     shapes = [leaf.shape for leaf in jax.tree.leaves(like)]

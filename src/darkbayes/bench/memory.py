@@ -17,9 +17,11 @@ import optax
 from darkbayes.bench.common import output_of, python, say, with_bar
 from darkbayes.bench.peak import peak_megabytes
 from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
 from darkbayes.runs import row
-from darkbayes.student import Settings, SoftmaxStudent, Student, distil, uniform_box
+from darkbayes.student import Settings, Student, distil, uniform_box
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import minibatch_chain, sgld
 
 
@@ -49,7 +51,7 @@ def distil_toy(draws: int, seed: int) -> None:
     data = toy2d(data_key)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))
     teacher = minibatch_chain(posterior, sgld(1e-2), *data, batch_size=None, thin=1)
-    student = Student(mlp([10], 2), SoftmaxStudent(2), optax.sgd(1e-2))
+    student = Student(mlp([10], 2), SoftmaxHead(2), optax.sgd(1e-2))
     settings = Settings(query_batch=20, reservoir=10)
     distil(teacher, student, uniform_box(-10.0, 10.0), distil_key, steps=draws, settings=settings, quiet=True)
 

@@ -27,8 +27,10 @@ from darkbayes import runs
 from darkbayes.bench.common import python, say, with_bar
 from darkbayes.data import toy2d
 from darkbayes.errors import RunError
-from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
-from darkbayes.student import Settings, SoftmaxStudent, Student, distillation, uniform_box
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
+from darkbayes.student import Settings, Student, distillation, uniform_box
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import minibatch_chain, sgld
 
 NAME = "student"
@@ -158,7 +160,7 @@ def distil_toy(folder: Path, steps: int, seed: int) -> None:
     data = toy2d(data_key)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))
     teacher = minibatch_chain(posterior, sgld(1e-2), *data, batch_size=None, burn_in=1_000, thin=100)
-    student = Student(mlp([10, 10], 2), SoftmaxStudent(2), optax.adam(1e-3))
+    student = Student(mlp([10, 10], 2), SoftmaxHead(2), optax.adam(1e-3))
     # The reservoir is large, so that writing a checkpoint takes long enough to be interrupted.
     settings = Settings(query_batch=20, reservoir=5_000)
     parts = distillation(teacher, student, uniform_box(-10.0, 10.0), settings)

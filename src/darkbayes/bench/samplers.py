@@ -22,7 +22,9 @@ import numpy as np
 from darkbayes.bench import laws
 from darkbayes.bench.common import say, with_bar
 from darkbayes.data import as_data, load, standard_splits, toy2d
-from darkbayes.model import GaussianPrior, GaussianSampledNoise, Posterior, Softmax, mlp
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
+from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import Predictive, metrics, predict_average, predict_draws
 from darkbayes.runs import row
 from darkbayes.teacher import (

@@ -36,7 +36,8 @@ from darkbayes.files import write_bytes
 from darkbayes.model import mlp
 from darkbayes.runs import row
 from darkbayes.shipped import MODEL
-from darkbayes.student import GaussianStudent, Student
+from darkbayes.student import Student
+from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.tables import from_columns, infer_schema
 
 HIDDEN = (50, 50)
@@ -76,7 +77,7 @@ def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> li
     table = load("boston")
     columns = dict(zip(table.features, table.x.T, strict=True))
     schema = infer_schema(from_columns(columns | {table.target: table.y}), table.target).schema
-    family = GaussianStudent(decompose=True)
+    family = GaussianHead(decompose=True)
     student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))

@@ -16,17 +16,12 @@ import optax
 
 from darkbayes.bench.common import say
 from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
 from darkbayes.predict import metrics, predict_average, predict_draws, predict_student
 from darkbayes.runs import row
-from darkbayes.student import (
-    Settings,
-    SoftmaxStudent,
-    Student,
-    distillation,
-    side_by_side,
-    uniform_box,
-)
+from darkbayes.student import Settings, Student, distillation, side_by_side, uniform_box
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import at, minibatch_chain, nuts_chain, sample, sgld
 from darkbayes.types import Array, Data, Key
 
@@ -73,7 +68,7 @@ def _distilled(
     slower = MOST_CHAINS // settings.num_chains
     sampler = sgld(1e-2)
     network = mlp([10, 10], 2)
-    student = Student(network, SoftmaxStudent(2), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
+    student = Student(network, SoftmaxHead(2), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
     queries = uniform_box(-10.0, 10.0)
     settings = dataclasses.replace(settings, query_batch=100)
     runs = []

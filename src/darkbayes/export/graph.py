@@ -36,9 +36,9 @@ class Graph:
         self.inputs.append(_declared(name, dtype, shape))
         return name
 
-    def output(self, name: str, value: str, shape: Sequence[int] = ()) -> None:
-        """Declare an output in float32, of a shape without the batch: the value that goes by another name within."""
-        self.outputs.append((value, _declared(name, np.float32, shape)))
+    def output(self, name: str, value: str, shape: Sequence[int] = (), dtype: Any = np.float32) -> None:
+        """Declare an output, of a shape without the batch: the value that goes by another name within."""
+        self.outputs.append((value, _declared(name, dtype, shape)))
 
     def constant(self, value: Any, name: str | None = None) -> str:
         """Store numbers, or a list of strings."""

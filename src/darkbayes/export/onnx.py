@@ -1,16 +1,17 @@
 """A student as an ONNX graph that takes what a user has and returns what a user wants; no converter is involved.
 
 With a schema, standardisation, one-hot encoding and the target's scale are part of the graph, and it computes what
-`schema.encode`, the student and `RealPredictions.of` compute, to the rounding of float32. Its inputs, as
-`schema.matrices` has them:
+`schema.encode`, the student and `Target.own_unit` compute, to the rounding of float32. Its inputs, as `schema.matrices`
+has them:
 
     numbers      double [batch, columns], NaN where one is missing
     categories   string [batch, columns], "" where one is missing
     images       float [batch, channels, height, width], values from 0 to 255
 
-Its outputs, all in float32, are ``mean, std, aleatoric_std, epistemic_std, location, spread`` [batch] of a number, or
-``probs`` [batch, classes] and ``entropy, expected_entropy, mutual_information`` [batch] of a class. Without a schema
-the input is ``x``, what the network itself reads, and a number's outputs are in the student's own unit.
+What its outputs are the target says (`Target.outputs`): of a class ``probs`` and ``log_probs`` [batch, classes] and
+``entropy, expected_entropy, mutual_information`` [batch] in float32; of a number ``mean, std, aleatoric_std,
+epistemic_std, location, spread`` [batch] in double, the last two and ``log_weights`` [batch, components] of a mixture.
+Without a schema the input is ``x``, what the network itself reads, and outputs are in the student's own unit.
 """
 
 import json
@@ -24,9 +25,9 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.export.graph import Graph
 from darkbayes.model import layers
-from darkbayes.student import GaussianStudent, SoftmaxStudent, Student
-from darkbayes.tables.predictions import MOST, MOST_EXPONENT
-from darkbayes.tables.schema import REACH, ClassTarget, ImageSchema, RealTarget, Schema, TableSchema, schema_to_dict
+from darkbayes.outcomes.heads.base import Head
+from darkbayes.student import Student
+from darkbayes.tables.schema import REACH, ImageSchema, Schema, TableSchema, schema_to_dict
 from darkbayes.types import PyTree
 
 SCHEMA_PROPERTY = "darkbayes.schema"
@@ -39,15 +40,15 @@ def to_onnx(
     """The bytes of an ONNX file that predicts as a student with weights `params` does.
 
     Args:
-        student: its network must be made of layers (`mlp`, `cnn`, `sequential`, `from_torch`), its family a
-            `SoftmaxStudent` or a `GaussianStudent`; with a schema, with ``decompose=True``.
+        student: its network must be made of layers (`mlp`, `cnn`, `sequential`, `from_torch`); with a schema, its head
+            must be one for the target, with ``decompose=True``.
         params: the student's weights.
         schema: what the columns or images are, if the graph is to take them as they come.
         shape: where there is no schema, the shape of one input of the network.
 
     >>> import jax, optax, darkbayes as db
-    >>> family = db.GaussianStudent(decompose=True)
-    >>> student = db.Student(db.mlp([10], family.width), family, optax.adam(1e-3))
+    >>> head = db.outcomes.GaussianHead(decompose=True)
+    >>> student = db.Student(db.mlp([10], head.width), head, optax.adam(1e-3))
     >>> params = student.init(jax.random.key(0), jnp.zeros((1, 3)))
     >>> content = to_onnx(student, params, shape=(3,))
     >>> import onnxruntime
@@ -58,17 +59,14 @@ def to_onnx(
     """
     if (schema is None) == (shape is None):
         raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
-    family = _family(student, schema)
+    if schema is not None:
+        _check_head(student.head, schema.target)
     size = tuple(require_count("shape", of) for of in (shape if schema is None else schema.shape) or ())
     described = _layers(student, params, size)
     graph = Graph()
     outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
-    if isinstance(family, SoftmaxStudent):
-        _classes(graph, family, outputs)
-    elif schema is not None and isinstance(schema.target, RealTarget):
-        _number(graph, schema.target, outputs)
-    else:
-        _moments(graph, family, outputs)
+    target, parts = student.head.write(graph, outputs)
+    (target if schema is None else schema.target).write_outputs(graph, parts)
     return graph.written("student", {} if schema is None else {SCHEMA_PROPERTY: _json(schema)})
 
 
@@ -76,19 +74,13 @@ def _json(schema: Schema) -> str:
     return json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
 
 
-def _family(student: Student, schema: Schema | None) -> SoftmaxStudent | GaussianStudent:
-    """The student's family, if a graph can say what it says, and the schema's target asks for that."""
-    family, target = student.family, schema and schema.target
-    if not isinstance(family, SoftmaxStudent | GaussianStudent):
-        raise InvalidInput(f"a {type(family).__name__} cannot be exported: distil a SoftmaxStudent or GaussianStudent")
-    wanted = family
-    if isinstance(target, ClassTarget):
-        wanted = SoftmaxStudent(len(target.classes), decompose=True)
-    elif isinstance(target, RealTarget):
-        wanted = GaussianStudent(decompose=True)
-    if target is not None and family != wanted:
-        raise InvalidInput(f"the target {target.name} needs a student of the family {wanted}, not {family}")
-    return family
+def _check_head(head: Head, target: Any) -> None:
+    """Refuse a student whose outputs do not speak of the target."""
+    wanted = [target.head(kind) for kind in target.heads]
+    if not any(type(head) is type(one) and head.targets == one.targets and head.decompose for one in wanted):
+        raise InvalidInput(
+            f"the target {target.name} needs a student whose head is one of {', '.join(map(str, wanted))}, not {head}"
+        )
 
 
 def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[layers.Layer, ...]:
@@ -99,9 +91,9 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[l
         found = jax.eval_shape(student.network.apply, params, x).shape[1:]
     except (TypeError, ValueError) as problem:
         raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
-    if found != (student.family.width,):
+    if found != (student.head.width,):
         raise InvalidInput(
-            f"the student's network returns shape {found}, but {student.family} needs {student.family.width} outputs"
+            f"the student's network returns shape {found}, but {student.head} needs {student.head.width} outputs"
         )
     return described
 
@@ -224,96 +216,3 @@ def _activation(graph: Graph, name: str, x: str) -> str:
         return graph.add("Mul", x, graph.add("Sigmoid", x))
     operator, options = _OPERATORS[name]
     return graph.add(operator, x, **options)
-
-
-def _classes(graph: Graph, family: SoftmaxStudent, outputs: str) -> None:
-    """Probabilities and entropies from logits and the share of the entropy that is aleatoric."""
-    share = None
-    if family.decompose:
-        sizes = graph.constant(np.asarray([family.num_classes, 1]))
-        outputs, share = graph.split("Split", outputs, sizes, into=["logits", "head"], axis=1)
-    logs = graph.add("LogSoftmax", outputs, axis=1)
-    probs = graph.add("Exp", logs)
-    last = graph.constant(np.asarray([1]))
-    entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
-    graph.output("probs", probs, [family.num_classes])
-    if share is None:
-        return graph.output("entropy", entropy)
-    expected = graph.add("Mul", entropy, graph.add("Squeeze", graph.add("Sigmoid", share), last))
-    difference = graph.add("Sub", entropy, expected)
-    graph.output("entropy", entropy)
-    graph.output("expected_entropy", expected)
-    graph.output("mutual_information", difference)
-
-
-def _number(graph: Graph, target: RealTarget, outputs: str) -> None:
-    """Mean, spread and their parts in the target's unit, as `RealPredictions.of` has them."""
-    if target.transform == "log":
-        # The moments of a log-normal lose too much in float32 where the spread is small.
-        return _log_normal(graph, target, graph.cast(outputs, np.float64))
-    mean, log_variance, head = (graph.add("Gather", outputs, graph.constant(np.int64(of)), axis=1) for of in range(3))
-    scale, center = graph.constant(np.float32(target.scale)), graph.constant(np.float32(target.center))
-    location = graph.add("Add", graph.add("Mul", mean, scale), center)
-    spread = graph.add("Mul", _standard_deviation(graph, log_variance, np.float32), scale)
-    aleatoric, epistemic = _shares(graph, spread, head)
-    values = {"mean": location, "std": spread, "aleatoric_std": aleatoric, "epistemic_std": epistemic}
-    for name, value in (values | {"location": location, "spread": spread}).items():
-        graph.output(name, value)
-
-
-def _log_normal(graph: Graph, target: RealTarget, outputs: str) -> None:
-    """The same for a target that was modelled by its logarithm."""
-    mean, log_variance, head = (graph.add("Gather", outputs, graph.constant(np.int64(of)), axis=1) for of in range(3))
-    scale, center, one, most, half, end = (
-        graph.constant(np.float64(of)) for of in (target.scale, target.center, 1.0, MOST, 0.5, MOST_EXPONENT)
-    )
-
-    def exp(exponent: str) -> str:
-        return graph.add("Exp", graph.add("Min", exponent, end))
-
-    location = graph.add("Add", graph.add("Mul", mean, scale), center)
-    spread = graph.add("Mul", _standard_deviation(graph, log_variance, np.float64), scale)
-    variance = graph.add("Mul", spread, spread)
-    doubt = graph.add("Div", variance, graph.add("Add", graph.add("Exp", head), one))
-    middle = exp(graph.add("Add", location, graph.add("Mul", variance, half)))
-    total, epistemic = (graph.add("Sub", exp(of), one) for of in (variance, doubt))
-    parts = {"std": total, "aleatoric_std": graph.add("Sub", total, epistemic), "epistemic_std": epistemic}
-    graph.output("mean", graph.cast(middle, np.float32))
-    for name, part in parts.items():
-        value = graph.add("Mul", middle, graph.add("Sqrt", part))
-        graph.output(name, graph.cast(graph.add("Min", value, most), np.float32))
-    graph.output("location", graph.cast(location, np.float32))
-    graph.output("spread", graph.cast(spread, np.float32))
-
-
-def _moments(graph: Graph, family: GaussianStudent, outputs: str) -> None:
-    """Mean and spread of every output in the student's own unit, with their parts where it knows them."""
-    number = family.num_outputs
-    names = ["mean", "log_variance", "head"] if family.decompose else ["mean", "log_variance"]
-    sizes = graph.constant(np.full(len(names), number))
-    mean, log_variance, *head = graph.split("Split", outputs, sizes, into=[f"{name}_" for name in names], axis=1)
-    std = _standard_deviation(graph, log_variance, np.float32)
-    parts = _shares(graph, std, head[0]) if head else ()
-    graph.output("mean", mean, [number])
-    graph.output("std", std, [number])
-    for name, part in zip(("aleatoric_std", "epistemic_std"), parts, strict=False):
-        graph.output(name, part, [number])
-
-
-def _standard_deviation(graph: Graph, log_variance: str, dtype: Any) -> str:
-    """Kept within what float32 can hold, as `RealPredictions.of` keeps it."""
-    ends = graph.constant(dtype(-MOST_EXPONENT)), graph.constant(dtype(MOST_EXPONENT))
-    return graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), graph.constant(dtype(0.5))))
-
-
-def _shares(graph: Graph, spread: str, head: str) -> tuple[str, str]:
-    """The aleatoric part of a spread, and the epistemic one: spread / sqrt(1 + exp(-head)) and with exp(head).
-
-    Not as the root of a difference of variances, which would be lost in rounding where the part is small.
-    """
-    one = graph.constant(np.float32(1.0))
-
-    def part(exponent: str) -> str:
-        return graph.add("Div", spread, graph.add("Sqrt", graph.add("Add", graph.add("Exp", exponent), one)))
-
-    return part(graph.add("Neg", head)), part(head)

@@ -6,7 +6,7 @@ Layer by layer it is the ``torch.nn.Sequential`` of the same names, so that the 
     module = darkbayes.to_torch(student.network, params)
     module.load_state_dict(darkbayes.to_state_dict(student.network, params), strict=True)
 
-It returns what the network returns; how a student's outputs are to be read is said in `darkbayes.student.families`.
+It returns what the network returns; how a student's outputs are to be read is said in `darkbayes.outcomes.heads`.
 """
 
 from collections.abc import Sequence

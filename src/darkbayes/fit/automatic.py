@@ -24,31 +24,15 @@ from darkbayes.baselines import raise_if_diverged
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
-from darkbayes.model import (
-    Draw,
-    GaussianPrior,
-    GaussianSampledNoise,
-    Posterior,
-    Softmax,
-    mlp,
-)
+from darkbayes.model import Draw, GaussianPrior, Posterior, mlp
+from darkbayes.outcomes.heads.classes import Softmax
+from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import Predictive, predict_draws, predict_student
 from darkbayes.progress import progress_bar
 from darkbayes.runs import Run
-from darkbayes.student import (
-    Diagnosis,
-    Distillation,
-    GaussianStudent,
-    Queries,
-    Settings,
-    SoftmaxStudent,
-    Student,
-    distillation,
-    distortion,
-    jitter,
-    mix,
-    mixup,
-)
+from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, distortion, jitter, mix, mixup
+from darkbayes.outcomes.heads.number import GaussianHead
+from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, MinibatchChain, tune
 from darkbayes.types import Data, Key, PyTree
@@ -263,7 +247,7 @@ def make_posterior(data: Data, classes: int | None, options: Options) -> Posteri
 
 def make_student(classes: int | None, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
-    family = GaussianStudent(decompose=True) if classes is None else SoftmaxStudent(classes, decompose=True)
+    family = GaussianHead(decompose=True) if classes is None else SoftmaxHead(classes, decompose=True)
     optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32))
     return Student(mlp(options.student_hidden, family.width), family, optimiser)
 

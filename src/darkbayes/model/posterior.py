@@ -7,16 +7,15 @@ The log density of a draw theta, estimated on a batch of M of the N examples, is
 `Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, plain, require_count
-from darkbayes.model.distributions import Distribution
-from darkbayes.model.likelihoods import Likelihood
 from darkbayes.model.priors import Prior
+from darkbayes.outcomes.heads.base import Likelihood
 from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree
 
 
@@ -50,7 +49,7 @@ class Posterior(eqx.Module):
         """A starting point for inputs like `x`."""
         return Draw(self.network.init(key, x), self.likelihood.init())
 
-    def distribution(self, draw: Draw, x: Array) -> Distribution:
+    def distribution(self, draw: Draw, x: Array) -> Any:
         """What one draw predicts at `x`."""
         return self.likelihood.distribution(draw.likelihood, self.network.apply(draw.network, x))
 

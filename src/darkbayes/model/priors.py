@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, plain, require_positive
-from darkbayes.model.distributions import LOG_2PI, normal_log_prob
+from darkbayes.outcomes.heads.number import normal_log_prob
+from darkbayes.outcomes.number import LOG_2PI
 from darkbayes.types import Array, PyTree
 
 

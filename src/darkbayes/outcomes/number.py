@@ -23,7 +23,7 @@ from darkbayes.outcomes.base import Choice, one_of
 from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables.columns import Column, listed
-from darkbayes.tables.schema import stored_as
+from darkbayes.tables.schema import standardising, stored_as
 
 LOG_2PI = math.log(2 * math.pi)
 MOST_EXPONENT = 80.0
@@ -52,7 +52,13 @@ class NumberPrediction(QuantityPrediction):
 
     @classmethod
     def standard(
-        cls, log_weights: Any, mean: Any, variance: Any, aleatoric: Any = None, epistemic: Any = None, joint: bool = False
+        cls,
+        log_weights: Any,
+        mean: Any,
+        variance: Any,
+        aleatoric: Any = None,
+        epistemic: Any = None,
+        joint: bool = False,
     ) -> "NumberPrediction":
         """Of mixtures ``[components, rows, outputs]``, with the parts of their variances ``[rows, outputs]``."""
         log_weights, location, variance = (
@@ -280,7 +286,8 @@ class NumberTarget(QuantityTarget):
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         """Moments and components in the target's unit."""
         for name, value in number_outputs(graph, self, parts["outputs"][0]).items():
-            graph.output(name, value, [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1))
+            components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
+            graph.output(name, value, components, np.float64)
 
     def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
         """With the Gaussian that the target, or its logarithm, follows, if it is one."""
@@ -292,12 +299,6 @@ class NumberTarget(QuantityTarget):
     def described(self) -> dict[str, Any]:
         """Its range and form."""
         return {"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}
-
-
-def standardising(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation, even of numbers whose squares are none; one for a deviation of zero."""
-    reach = float(np.abs(values).max()) or 1.0
-    return float((values / reach).mean() * reach), float((values / reach).std() * reach) or 1.0
 
 
 def number_likelihood(kind: str | None, outputs: int) -> Any:
@@ -363,7 +364,10 @@ def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -
     if "share" in parts:
         share = graph.cast(parts["share"], np.float64)
         # Each by itself: a small part would be lost in a difference.
-        shares = {"aleatoric_std": graph.add("Sigmoid", share), "epistemic_std": graph.add("Sigmoid", graph.add("Neg", share))}
+        shares = {
+            "aleatoric_std": graph.add("Sigmoid", share),
+            "epistemic_std": graph.add("Sigmoid", graph.add("Neg", share)),
+        }
     if target.transform == "identity":
         std = graph.add("Sqrt", whole)
         moments = {"mean": middle, "std": std}

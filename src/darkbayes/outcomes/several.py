@@ -51,7 +51,9 @@ class SeveralTarget(QuantityTarget):
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
         """Each is chosen by itself."""
         if len(columns) == 1:
-            raise InvalidInput(f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well")
+            raise InvalidInput(
+                f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well"
+            )
         for name, column in columns.items():
             if column.kind != "number":
                 raise InvalidInput(
@@ -101,7 +103,7 @@ class SeveralTarget(QuantityTarget):
             lifted = [graph.add("Unsqueeze", values[name], axis) for values in written]
             value = lifted[0] if len(lifted) == 1 else graph.add("Concat", *lifted, axis=1)
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
-            graph.output(name, value, [len(self.parts), *components])
+            graph.output(name, value, [len(self.parts), *components], np.float64)
 
     def described(self) -> dict[str, Any]:
         """Each of them."""

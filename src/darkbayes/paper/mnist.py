@@ -24,33 +24,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from darkbayes import metrics
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble, raise_if_diverged
 from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
-from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, Softmax, mlp
+from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, mlp
+from darkbayes.outcomes import ClassPrediction, Prediction
+from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
 from darkbayes.paper.fitting import falling_adam
-from darkbayes.predict import (
-    ClassPredictive,
-    Predictive,
-    metrics,
-    predict_average,
-    predict_draws,
-    predict_plugin,
-    predict_student,
-)
+from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
 from darkbayes.runs import Run, row
-from darkbayes.student import (
-    DistillationState,
-    Settings,
-    SoftmaxStudent,
-    Student,
-    distillation,
-    image_queries,
-    jitter,
-    side_by_side,
-)
+from darkbayes.student import DistillationState, Settings, Student, distillation, image_queries, jitter, side_by_side
 from darkbayes.teacher import at, minibatch_chain, sgld
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -229,7 +215,7 @@ def _student(preset: Preset) -> Student:
         optimiser = falling_adam(preset.learning_rate, updates)
     else:
         optimiser = optax.sgd(preset.learning_rate)
-    return Student(mlp(preset.hidden, CLASSES), SoftmaxStudent(CLASSES), optimiser, preset.student_prior)
+    return Student(mlp(preset.hidden, CLASSES), SoftmaxHead(CLASSES), optimiser, preset.student_prior)
 
 
 def _distilled(
@@ -251,9 +237,9 @@ def _distilled(
     }
 
 
-def _each(predict: Callable[[PyTree], Any], stacked: PyTree, trials: int) -> Array:
+def _each(predict: Callable[[PyTree], Any], stacked: PyTree, trials: int) -> np.ndarray:
     """The probabilities of each trial."""
-    return jnp.stack([predict(at(trial, stacked)).probs for trial in range(trials)])
+    return np.stack([predict(at(trial, stacked)).probs for trial in range(trials)])
 
 
 def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) -> dict[str, dict[str, tuple[Any, int]]]:
@@ -299,7 +285,7 @@ def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, tri
     raise_if_diverged(fitted)
     draw_keys = jax.random.split(draw_key, trials)
 
-    def predict(number: int, trial: tuple[Key, PyTree]) -> Predictive:
+    def predict(number: int, trial: tuple[Key, PyTree]) -> Prediction:
         if number == 0:
             return predict_plugin(method.posterior, trial[1], held_out.x)
         return predict_draws(method.posterior, method.draws(*trial, number), held_out.x)
@@ -315,7 +301,7 @@ def _scores(probs: dict[str, np.ndarray], y: Array) -> list[dict[str, Any]]:
     rows, scores = [], {}
     for metric in (metrics.error, metrics.log_likelihood, metrics.brier, metrics.ece):
         for method in [name for name in ORDER if name in probs]:
-            values = [metric(ClassPredictive.from_probs(jnp.asarray(of_trial)), y) for of_trial in probs[method]]
+            values = [metric(ClassPrediction.from_probs(trial), y) for trial in probs[method]]
             rows.append(row(method, metric.__name__, values, PAPER.get(metric.__name__, {}).get(method)))
             scores[method, metric.__name__] = values
     if "sgld" not in probs:

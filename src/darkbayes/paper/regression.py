@@ -14,23 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from darkbayes import metrics
 from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
 from darkbayes.data import Table, as_data, random_splits, standard_splits
-from darkbayes.model import Gaussian, GaussianInputNoise, GaussianPrior, GaussianSampledNoise, Posterior, mlp
-from darkbayes.paper.fitting import falling_adam
-from darkbayes.predict import Predictive, metrics, predict_draws, predict_student
-from darkbayes.runs import Run
-from darkbayes.student import (
-    GaussianStudent,
-    MixtureStudent,
-    Queries,
-    Settings,
-    Student,
-    distillation,
-    jitter,
-    mix,
-    side_by_side,
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes import Prediction
+from darkbayes.outcomes.heads.number import (
+    Gaussian,
+    GaussianHead,
+    GaussianInputNoise,
+    GaussianSampledNoise,
+    MixtureHead,
 )
+from darkbayes.paper.fitting import falling_adam
+from darkbayes.predict import predict_draws, predict_student
+from darkbayes.runs import Run
+from darkbayes.student import Queries, Settings, Student, distillation, jitter, mix, side_by_side
 from darkbayes.teacher import (
     AutoStep,
     at,
@@ -114,20 +113,20 @@ class Preset:
             return GaussianSampledNoise(shape=self.noise_prior[0], rate=self.noise_prior[1])
         return GaussianInputNoise()
 
-    def family(self, noise: Noise) -> MixtureStudent | GaussianStudent:
+    def head(self, noise: Noise) -> MixtureHead | GaussianHead:
         """The student's. Where the noise depends on the input, draws disagree on it as well: their mixture has long
         tails, which one Gaussian cannot follow and two can."""
-        return MixtureStudent(components=2, quadrature=8) if noise == "input" else GaussianStudent()
+        return MixtureHead(components=2, quadrature=8) if noise == "input" else GaussianHead()
 
     def student(self, hidden: tuple[int, ...], noise: Noise) -> Student:
         """A student of the given hidden layers."""
-        family = self.family(noise)
+        head = self.head(noise)
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
         if self.optimiser == "adam":
             optimiser = falling_adam(self.learning_rate, updates)
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=5_000))
-        return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
+        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
 
 
 class Split(NamedTuple):
@@ -185,7 +184,7 @@ class Experiment:
         found = {}
         kind = " input noise" if noise == "input" else ""
         for hidden in self.preset.students:
-            widths = self.stacked.x.shape[-1], *hidden, self.preset.family(noise).width
+            widths = self.stacked.x.shape[-1], *hidden, self.preset.head(noise).width
             name = f"student{kind} " + "-".join(map(str, widths))
             arrays = self.run.once(self._path(name), partial(self._distil, name, noise, hidden))
             found.setdefault("sgld" + kind, _part(arrays, "sgld"))
@@ -245,7 +244,7 @@ class Experiment:
         raise_if_diverged(fitted)
         keys = jax.random.split(draw_key, len(self.splits))
 
-        def predict(k: int, x: Array) -> Predictive:
+        def predict(k: int, x: Array) -> Prediction:
             if isinstance(method, PBP):
                 return predict_student(method, at(k, fitted), x)
             return predict_draws(method.posterior, method.draws(keys[k], at(k, fitted), number), x)
@@ -323,6 +322,6 @@ def _scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]
             )
             if k == 0:
                 arrays[f"{name}.mean"] = predictive.mean[:, 0] * split.scale + split.center
-                arrays[f"{name}.std"] = jnp.sqrt(predictive.variance[:, 0]) * split.scale
+                arrays[f"{name}.std"] = predictive.std[:, 0] * split.scale
         arrays |= {f"{name}.{metric}": of for metric, of in zip(METRICS, np.transpose(scores), strict=True)}
     return arrays

@@ -11,18 +11,13 @@ import numpy as np
 import optax
 
 from darkbayes.files import write_arrays
-from darkbayes.model import Categorical, Posterior, mlp
+from darkbayes.model import Posterior, mlp
+from darkbayes.outcomes import Prediction
+from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper.fitting import falling_adam
-from darkbayes.predict import (
-    ClassPredictive,
-    Predictive,
-    predict_average,
-    predict_draws,
-    predict_plugin,
-    predict_student,
-)
+from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
 from darkbayes.runs import Run, row
-from darkbayes.student import Family, Queries, Settings, Student, distillation
+from darkbayes.student import Queries, Settings, Student, distillation
 from darkbayes.teacher import (
     MinibatchChain,
     default_sampler,
@@ -41,7 +36,7 @@ TEACHER = "teacher."
 
 Methods = dict[str, dict[str, np.ndarray]]
 """What each method predicts on the grid, as named arrays."""
-Comparators = dict[str, Callable[[Key, Data], Predictive]]
+Comparators = dict[str, Callable[[Key, Data], Prediction]]
 """Methods that one experiment adds: each is fitted and predicts on the grid."""
 
 
@@ -52,7 +47,7 @@ class Problem(NamedTuple):
     grid: Array
     """Where predictive distributions are compared."""
     queries: Queries
-    family: Family
+    head: Head
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +74,14 @@ class Preset:
     hmc_warmup: int = 1000
     hmc_draws: int = 5000
 
-    def student(self, hidden: tuple[int, ...], family: Family) -> Student:
+    def student(self, hidden: tuple[int, ...], head: Head) -> Student:
         """A student of the given hidden layers."""
         updates = (self.steps - self.burn_in) // self.settings.update_every
         if self.optimiser == "adam":
             optimiser = falling_adam(self.learning_rate, updates)
         else:
             optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
-        return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
+        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
 
 
 class Experiment:
@@ -98,7 +93,7 @@ class Experiment:
         self.plug_in = optax.with_extra_args_support(optax.sgd(preset.sgd_step_size / 2))
         width = problem.grid.shape[-1]
         self.students = {
-            "-".join(map(str, (width, *hidden, problem.family.width))): preset.student(hidden, problem.family)
+            "-".join(map(str, (width, *hidden, problem.head.width))): preset.student(hidden, problem.head)
             for hidden in preset.students
         }
 
@@ -156,18 +151,15 @@ def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
     points = grid[:: max(1, len(grid) // 500)]
 
     def outputs(draw: Any) -> Array:
-        distribution = posterior.distribution(draw, points)
-        return distribution.probs[:, 1:] if isinstance(distribution, Categorical) else distribution.mean
+        return posterior.distribution(draw, points).traced()
 
     predictions = jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)
     return float(split_rhat(predictions).max())
 
 
-def as_arrays(predictive: Predictive) -> dict[str, Any]:
-    """A predictive on the grid in a form that can be stored."""
-    if isinstance(predictive, ClassPredictive):
-        return {"probs": predictive.probs}
-    return {"mean": predictive.mean, "variance": predictive.variance}
+def as_arrays(prediction: Any) -> dict[str, Any]:
+    """A prediction on the grid in a form that can be stored."""
+    return {"mean": prediction.mean, "variance": prediction.variance}
 
 
 def run_trials(

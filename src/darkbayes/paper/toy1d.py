@@ -29,13 +29,15 @@ import numpy as np
 
 from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
-from darkbayes.model import Gaussian, GaussianPrior, Normal, Posterior, kl_normal, mlp
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes import Prediction
+from darkbayes.outcomes.heads.number import Gaussian, GaussianHead, Normal, kl_normal
 from darkbayes.paper import toy
 from darkbayes.paper.fitting import falling_adam
 from darkbayes.paper.toy import Comparators, Methods, Problem, run_trials, summarise
-from darkbayes.predict import Predictive, predict_draws, predict_student
+from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import GaussianStudent, Settings, uniform_box
+from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
 
 
@@ -93,7 +95,7 @@ def problem() -> Problem:
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
     likelihood = Gaussian(noise_precision=SCALE_Y**2 / TOY1D_NOISE_VARIANCE)
     posterior = Posterior(mlp([10], 1), likelihood, GaussianPrior(1.0), num_data=20)
-    return Problem(posterior, grid, uniform_box(LOW / SCALE_X, HIGH / SCALE_X), GaussianStudent())
+    return Problem(posterior, grid, uniform_box(LOW / SCALE_X, HIGH / SCALE_X), GaussianHead())
 
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
@@ -120,7 +122,7 @@ def comparators(problem: Problem, preset: Preset) -> Comparators:
         empirical=False,
     )
 
-    def vi(key: Key, data: Data) -> Predictive:
+    def vi(key: Key, data: Data) -> Prediction:
         fit_key, draw_key = jax.random.split(key)
         draws = method.draws(draw_key, method.fit(fit_key, data), preset.vi_draws)
         return predict_draws(problem.posterior, draws, problem.grid)

@@ -20,12 +20,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes import metrics
 from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, Softmax, mlp
+from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.outcomes import ClassPrediction
+from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
 from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
-from darkbayes.predict import ClassPredictive, metrics
 from darkbayes.runs import Run
-from darkbayes.student import Settings, SoftmaxStudent, uniform_box
+from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data
 
 PAPER = {
@@ -79,7 +81,7 @@ def problem() -> Problem:
     line = jnp.linspace(-10.0, 10.0, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
-    return Problem(posterior, grid, uniform_box(-10.0, 10.0), SoftmaxStudent(2))
+    return Problem(posterior, grid, uniform_box(-10.0, 10.0), SoftmaxHead(2))
 
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
@@ -87,13 +89,12 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     done = run_trials(run, problem(), preset, trials, seed, toy2d, figure_arrays)
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
-        first, second = (ClassPredictive.from_probs(jnp.asarray(of["probs"])) for of in (p, q))
-        return metrics.kl(first, second)
+        return metrics.kl(*(ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
     return summarise(done, divergence, PAPER)
 
 
 def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
     """The training points, and the probability of class 1 on the grid by each method."""
-    panels = {f"probs.{method}": arrays["probs"][:, 1] for method, arrays in methods.items()}
+    panels = {f"probs.{method}": arrays["mean"][:, 1] for method, arrays in methods.items()}
     return panels | {"x": data.x, "y": data.y}

@@ -22,7 +22,6 @@ import numpy as np
 
 from darkbayes.data import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.model import Categorical, Normal
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
@@ -236,7 +235,7 @@ class Distillation(eqx.Module):
 
         def of_one(params: PyTree) -> Array:
             return jnp.mean(
-                self.student.family.divergence(state.average, self.student.network.apply(params, self.monitor))
+                self.student.head.divergence(state.average, self.student.network.apply(params, self.monitor))
             )
 
         return jax.vmap(of_one)(state.students)
@@ -297,7 +296,7 @@ def distillation(
             "so that the student's turns fit between two kept draws"
         )
     student.check(chain.inputs)
-    _check_match(chain, student, chain.inputs)
+    _check_match(chain, student)
     inputs = _held_out(chain, queries) if monitor is None else as_inputs(monitor)
     if inputs.shape[1:] != chain.inputs.shape[1:]:
         raise InvalidInput(
@@ -373,7 +372,7 @@ def distil(
     >>> data = db.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
     >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=None, burn_in=100, thin=10)
-    >>> student = db.Student(db.mlp([10, 10], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    >>> student = db.Student(db.mlp([10, 10], 2), db.SoftmaxHead(2), optax.adam(1e-3))
     >>> done = distil(teacher, student, db.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
@@ -412,19 +411,10 @@ def _raise_on_student_failure(state: DistillationState) -> None:
         )
 
 
-def _check_match(chain: Chain, student: Student, x: Array) -> None:
-    """Refuse a student that speaks of other targets than its teacher, without running either."""
+def _check_match(chain: Chain, student: Student) -> None:
+    """Refuse a student that speaks of something else than its teacher, without running either."""
 
-    def shapes(key: Key) -> tuple[Any, Any]:
-        params = student.init(key, x)
-        return chain.posterior.distribution(chain.init(key).params, x), student.predict(params, x)[0]
+    def says(key: Key) -> Any:
+        return chain.posterior.distribution(chain.init(key).params, chain.inputs)
 
-    teacher, own = jax.eval_shape(shapes, jax.random.key(0))
-    regression = isinstance(teacher, Normal), not isinstance(own, Categorical)
-    targets = [jax.tree.leaves(distribution)[0].shape[-1] for distribution in (teacher, own)]
-    if regression[0] != regression[1] or targets[0] != targets[1]:
-        kind = ("output" if regression[0] else "class") + ("" if targets[0] == 1 else "s" if regression[0] else "es")
-        raise InvalidInput(
-            f"{student.family} cannot learn from a teacher with {targets[0]} {kind} "
-            f"({type(chain.posterior.likelihood).__name__}): choose a family for {targets[0]} {kind}"
-        )
+    student.head.check_teacher(chain.posterior.likelihood, eqx.filter_eval_shape(says, jax.random.key(0)))

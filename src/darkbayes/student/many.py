@@ -66,7 +66,7 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
 
     >>> import darkbayes as db, optax
     >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
-    >>> sampler, student = db.sgld(1e-2), db.Student(db.mlp([10], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    >>> sampler, student = db.sgld(1e-2), db.Student(db.mlp([10], 2), db.SoftmaxHead(2), optax.adam(1e-3))
     >>> def one(key):
     ...     teacher = db.minibatch_chain(posterior, sampler, *db.toy2d(key), batch_size=None, burn_in=10, thin=10)
     ...     return db.distillation(teacher, student, queries)

@@ -8,24 +8,23 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import plain, require_positive
-from darkbayes.model import Categorical, Distribution, Normal, NormalMixture, check_width
-from darkbayes.student.families import Family, GaussianStudent
+from darkbayes.model import check_width
+from darkbayes.outcomes.heads.base import Head, Predicted
 from darkbayes.types import Array, Key, Network, PyTree
 
 
 class Student(eqx.Module):
     """One ordinary network that learns what the draws predict together.
 
-    >>> from darkbayes import SoftmaxStudent, mlp
-    >>> student = Student(mlp([10, 10], 2), SoftmaxStudent(2), optax.adam(1e-3))
+    >>> import darkbayes as db
+    >>> student = Student(db.mlp([10, 10], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
     >>> params = student.init(jax.random.key(0), jnp.zeros((1, 2)))
-    >>> distribution, _ = student.predict(params, jnp.zeros((5, 2)))
-    >>> distribution.probs.shape
+    >>> student.predict(params, jnp.zeros((5, 2))).distribution.probs.shape
     (5, 2)
     """
 
     network: Network
-    family: Family
+    head: Head
     optimiser: optax.GradientTransformation
     prior_precision: float = eqx.field(converter=plain, default=0.0)
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
@@ -35,30 +34,24 @@ class Student(eqx.Module):
             require_positive("prior_precision (0 for none)", self.prior_precision)
 
     def check(self, x: Array) -> None:
-        """Refuse a network whose outputs the family cannot read."""
-        check_width("the student's network", self.network, self.family.width, type(self.family).__name__, x)
+        """Refuse a network whose outputs the head cannot read."""
+        check_width("the student's network", self.network, self.head.width, type(self.head).__name__, x)
 
     def init(self, key: Key, x: Array) -> PyTree:
         return self.network.init(key, x)
 
-    def loss(self, params: PyTree, x: Array, targets: Distribution) -> tuple[Array, Array]:
+    def loss(self, params: PyTree, x: Array, targets: Any) -> tuple[Array, Array]:
         """The penalised loss, whose gradient Algorithm 1 follows, and the loss alone."""
-        loss = jnp.mean(self.family.loss(self.network.apply(params, x), targets))
+        loss = jnp.mean(self.head.loss(self.network.apply(params, x), targets))
         squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)] if self.prior_precision else []
         return loss + 0.5 * self.prior_precision * sum(squares, start=jnp.zeros(())), loss
 
-    def update(self, params: PyTree, state: PyTree, x: Array, targets: Distribution) -> tuple[PyTree, PyTree, Array]:
+    def update(self, params: PyTree, state: PyTree, x: Array, targets: Any) -> tuple[PyTree, PyTree, Array]:
         """One step of the optimiser; returns the new weights, the optimiser's state and the loss."""
         (value, loss), grads = jax.value_and_grad(self.loss, has_aux=True)(params, x, targets)
         updates, state = optax.with_extra_args_support(self.optimiser).update(grads, state, params, value=value)
         return optax.apply_updates(params, updates), state, loss
 
-    def predict(self, params: PyTree, x: Any) -> tuple[Categorical | Normal | NormalMixture, Array | None]:
-        """The predictive distribution at `x` and its aleatoric part (None where it was not distilled)."""
-        return self.family.predict(self.network.apply(params, x))
-
-    def epistemic(self, params: PyTree, x: Any) -> Array | None:
-        """The epistemic variance at `x`, where the student knows it better than as a difference."""
-        if isinstance(self.family, GaussianStudent):
-            return self.family.epistemic(self.network.apply(params, x))
-        return None
+    def predict(self, params: PyTree, x: Any) -> Predicted:
+        """The predictive distribution at `x`, and both parts of its uncertainty where they were distilled."""
+        return self.head.predict(self.network.apply(params, x))

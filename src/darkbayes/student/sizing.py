@@ -69,7 +69,7 @@ class Offline(eqx.Module):
     @eqx.filter_jit
     def divergence(self, params: PyTree, average: Average, x: Array) -> Array:
         """KL(average of all draws || student) at each input."""
-        return self.student.family.divergence(average, self.student.network.apply(params, x))
+        return self.student.head.divergence(average, self.student.network.apply(params, x))
 
 
 @eqx.filter_jit
@@ -121,7 +121,7 @@ def size_student(
     >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
     >>> draws = jax.vmap(lambda key: posterior.init(key, data.x))(jax.random.split(jax.random.key(1), 8))
     >>> def make(hidden):
-    ...     return db.Student(db.mlp(hidden, 2), db.SoftmaxStudent(2), optax.adam(1e-2))
+    ...     return db.Student(db.mlp(hidden, 2), db.SoftmaxHead(2), optax.adam(1e-2))
     >>> queries = db.uniform_box(-10, 10)
     >>> sized = size_student(posterior, draws, data.x, make, queries, jax.random.key(2), most=4, updates=50)
     >>> sized.hidden, sized.curve[0]["method"], sized.curve[0]["parameters"]
@@ -179,7 +179,7 @@ def _better(before: np.ndarray, now: np.ndarray) -> bool:
 def _row(student: Student, hidden: tuple[int, ...], params: PyTree, found: np.ndarray, x: Array) -> dict[str, Any]:
     """A candidate as a row of results; its error is over its starting points."""
     values = found.mean(axis=1)
-    widths = x[0].size, *hidden, student.family.width
+    widths = x[0].size, *hidden, student.head.width
     return {
         "method": "student " + "-".join(map(str, widths)),
         "metric": "kl_from_teacher",

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.schema import Category, ClassTarget, Frame, TableSchema
+from darkbayes.tables.schema import Category, Frame, Predicted, TableSchema
 
 MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
@@ -281,9 +281,9 @@ def spelled(texts: Sequence[str | None], known: Sequence[str]) -> np.ndarray:
 def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> Frame:
     """The columns that a schema reads, of all rows or of those given by their indices.
 
-    >>> from darkbayes.tables.schema import Number, RealTarget
+    >>> from darkbayes.tables.schema import Number
     >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
-    >>> schema = TableSchema((size,), RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0))
+    >>> schema = TableSchema((size,), target=None)
     >>> frame_of(from_columns({"colour": ["red", "blue"], "size": [1, 2]}), schema)
     {'size': array([1., 2.])}
     """
@@ -297,16 +297,24 @@ def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) 
     return frame
 
 
-def target_of(table: Table, target: Any, rows: np.ndarray | None = None) -> np.ndarray:
-    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing."""
-    require_columns([target.name], list(table.columns), table.source)
-    found = table.columns[target.name]
-    _require_usable(found)
-    if isinstance(target, ClassTarget):
-        values = texts_of(found, target.classes)
-    else:
-        values = _numbers(table, target.name)
-    return values if rows is None else values[rows]
+def target_of(table: Table, target: Predicted, rows: np.ndarray | None = None) -> np.ndarray:
+    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing.
+
+    Args:
+        table: that holds it.
+        target: what is predicted.
+        rows: indices of the rows; all unless given.
+
+    Returns:
+        The values, with the rows along the first axis.
+    """
+    require_columns(list(target.columns), list(table.columns), table.source)
+    values = {}
+    for name, known in target.columns.items():
+        _require_usable(table.columns[name])
+        values[name] = _numbers(table, name) if known is None else texts_of(table.columns[name], known)
+    joined = target.joined(values)
+    return joined if rows is None else joined[rows]
 
 
 def _numbers(table: Table, name: str) -> np.ndarray:

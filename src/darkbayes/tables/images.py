@@ -18,7 +18,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.columns import SHOWN, listed, objects
 from darkbayes.tables.inference import LEAST_ROWS
-from darkbayes.tables.schema import ClassTarget, ImageSchema
+from darkbayes.tables.schema import ImageSchema, Predicted
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """How the names of images end, in small or capital letters."""
@@ -42,7 +42,7 @@ class ImageFolder:
     images: np.ndarray
     """uint8, ``[images, channels, height, width]``."""
     labels: np.ndarray
-    """The class of each, which `ClassTarget.encode` takes."""
+    """The class of each, as `Target.encode` takes it."""
     paths: list[Path]
     classes: tuple[str, ...]
     notes: list[str]
@@ -95,8 +95,17 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
     return ImageFolder(images, labels, paths, tuple(found), notes)
 
 
-def infer_image_schema(folder: ImageFolder, rows: np.ndarray | None = None) -> ImageSchema:
-    """What a network reads of the images, with the statistics of the rows that train."""
+def infer_image_schema(folder: ImageFolder, target: Predicted, rows: np.ndarray | None = None) -> ImageSchema:
+    """What a network reads of images.
+
+    Args:
+        folder: the images.
+        target: what is predicted of them.
+        rows: those that train, whose statistics are taken; all unless given.
+
+    Returns:
+        The schema.
+    """
     images = folder.images if rows is None else folder.images[rows]
     # Values below 256 are counted and not converted: no copy in floating point is made.
     counts = np.bincount(images.reshape(-1), minlength=256).astype(np.float64)
@@ -105,9 +114,8 @@ def infer_image_schema(folder: ImageFolder, rows: np.ndarray | None = None) -> I
     scale = float(np.sqrt(counts @ (values - center) ** 2 / counts.sum()))
     if not scale:
         raise InvalidInput(f"all images are of the one value {center:g}: there is nothing to tell them apart")
-    kind = "integer" if all(_is_integer(name) for name in folder.classes) else "text"
     _, channels, height, width = folder.images.shape
-    return ImageSchema(channels, height, width, center, scale, ClassTarget(TARGET, folder.classes, kind))
+    return ImageSchema(channels, height, width, center, scale, target)
 
 
 def image_array(source: Path | bytes, schema: ImageSchema) -> np.ndarray:
@@ -199,9 +207,10 @@ def read_image_batches(
     paths, labels, notes = [source], None, []
     if target:
         found, notes = _labelled(source)
-        strange = [name for name in found if name not in schema.target.classes]
+        ((_, classes),) = schema.target.columns.items()
+        strange = [name for name in found if name not in (classes or ())]
         if strange:
-            known = listed(schema.target.classes)
+            known = listed(classes or ())
             raise InvalidInput(f"{source} has folders for {listed(strange)}, which the model does not know: {known}")
         paths = [path for images in found.values() for path in images]
         labels = [name for name, images in found.items() for _ in images]

@@ -53,6 +53,12 @@ class Category:
     """Whether a missing value is told to the network by an input of its own."""
 
 
+def standardising(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation, even of numbers whose squares are none; one for a deviation of zero."""
+    reach = float(np.abs(values).max()) or 1.0
+    return float((values / reach).mean() * reach), float((values / reach).std() * reach) or 1.0
+
+
 class Predicted(Protocol):
     """What schemas and readers of rows know of what is predicted (`darkbayes.outcomes`)."""
 

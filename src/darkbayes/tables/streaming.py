@@ -29,7 +29,7 @@ from darkbayes.tables.reading import (
     trimmed,
     truths,
 )
-from darkbayes.tables.schema import Category, ClassTarget, Frame, TableSchema
+from darkbayes.tables.schema import Category, Frame, TableSchema
 
 BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
 """Rows of a batch, or fewer for them to have no more cells than this."""
@@ -82,13 +82,11 @@ class Batches:
             raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
         self._source, self._name, self._delimiter = source, name_of(source), delimiter
         self._schema, self._skip = schema, on_bad == "skip"
-        wanted: list[Any] = [*schema.columns, *([schema.target] if target else [])]
-        self._known = {
-            column.name: column.categories if isinstance(column, Category) else column.classes
-            for column in wanted
-            if isinstance(column, Category | ClassTarget)
-        }
-        self._wanted, self._target = [column.name for column in wanted], schema.target.name if target else None
+        self._target = schema.target if target else None
+        wanted = {column.name: column.categories if isinstance(column, Category) else None for column in schema.columns}
+        wanted |= {} if self._target is None else self._target.columns
+        self._wanted = list(wanted)
+        self._known = {name: texts for name, texts in wanted.items() if texts is not None}
         fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(wanted), 1)), 1)
         self._rows = fitting if rows is None else require_count("rows", rows)
         self._parquet = is_parquet(source)
@@ -112,7 +110,7 @@ class Batches:
     @property
     def notes(self) -> list[str]:
         """What is to be known of the rows delivered so far, in words."""
-        met = {*self._wanted, *self._schema.ignored, self._schema.target.name}
+        met = {*self._wanted, *self._schema.ignored, *self._schema.target.columns}
         extra = [name for name in self.names if name not in met]
         notes = []
         if extra:
@@ -121,7 +119,8 @@ class Batches:
             cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
             notes.append(f"{name!r}: {cells} that the model does not know, such as {self._examples[name]!r}")
         if self.no_target:
-            notes.append(f"{self.no_target} row{'s have' if self.no_target > 1 else ' has'} no {self._target!r}")
+            have = "rows have" if self.no_target > 1 else "row has"
+            notes.append(f"{self.no_target} {have} no {self._schema.target.name!r}")
         if self.num_bad:
             left = f"{self.num_bad} bad row{'s are' if self.num_bad > 1 else ' is'} left out"
             notes.append(f"{left}: {listed_rows(self.bad, self.num_bad)}")
@@ -227,29 +226,26 @@ class Batches:
 
         for name, column in columns.items():
             if name in self._known:
-                values[name] = texts = _texts(column, self._known[name])
-                if name == self._target:
-                    rows = np.flatnonzero(self._strange(name, texts))
-                    reject(rows, [f"{name!r} is {texts[row]!r}, none of the classes" for row in rows])
+                values[name] = _texts(column, self._known[name])
                 continue
             values[name], stray = _numbers(column)
             reject(stray, [f"{name!r} is {column[row].as_py().strip()!r}, not a number" for row in stray.tolist()])
             if (endless := np.isinf(values[name])).any():
                 reject(np.flatnonzero(endless), [f"{name!r} is infinite"] * int(endless.sum()))
+        if self._target is not None and (strays := self._target.strays(values)):
+            reject(np.asarray([row for row, _ in strays]), [reason for _, reason in strays])
         self._report(sorted(bad, key=lambda row: row.line), lines)
         if self._target is not None:
-            target = values[self._target]
-            classes = self._target in self._known
-            there = np.asarray([of is not None for of in target.tolist()], bool) if classes else ~np.isnan(target)
+            there = np.logical_and.reduce([~_missing(values[name]) for name in self._target.columns])
             self.no_target += int((good & ~there).sum())
             good &= there
         kept = values if good.all() else {name: of[good] for name, of in values.items()}
         self._read += int(good.sum())
         for name in self._known:
-            if name != self._target:
+            if self._target is None or name not in self._target.columns:
                 self._count_unknown(name, kept[name])
         frame = {column.name: kept[column.name] for column in self._schema.columns}
-        return Batch(frame, kept[self._target] if self._target is not None else None, lines[good])
+        return Batch(frame, None if self._target is None else self._target.joined(kept), lines[good])
 
     def _strange(self, name: str, texts: np.ndarray) -> np.ndarray:
         """Which of a column's categories are not known."""
@@ -298,9 +294,10 @@ def read_batches(
         target: Whether the target is delivered too, for rows that have one; a row with an unknown class is bad.
         delimiter: What separates the columns of a CSV file; found out unless given.
 
-    >>> from darkbayes.tables.schema import Number, RealTarget
+    >>> from darkbayes.outcomes import NumberTarget
+    >>> from darkbayes.tables.schema import Number
     >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
-    >>> schema = TableSchema((size,), RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0))
+    >>> schema = TableSchema((size,), NumberTarget("price", "identity", 0.0, 1.0, 0.0, 1.0))
     >>> batches = read_batches(b"size,shop\n1.5,a\nbig,b\n2.5,c\n", schema, on_bad="skip")
     >>> [(batch.frame["size"].tolist(), batch.lines.tolist()) for batch in batches]
     [([1.5, 2.5], [2, 4])]
@@ -330,6 +327,13 @@ def _texts(column: Any, known: tuple[str, ...]) -> np.ndarray:
         return objects(text_of(value) for value in distinct.tolist())[codes]
     distinct, codes = coded(trimmed(column))
     return spelled(distinct, known)[codes]
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    """Which values are not there."""
+    if values.dtype == object:
+        return np.asarray([value is None for value in values.tolist()], bool)
+    return np.isnan(values)
 
 
 def _joined(parts: list[Batch]) -> Batch:

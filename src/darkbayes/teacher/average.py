@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.model import Distribution
+from darkbayes.outcomes.heads.base import Distribution
 from darkbayes.types import Array
 
 

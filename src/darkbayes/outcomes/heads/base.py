@@ -176,7 +176,7 @@ class Head(eqx.Module):
             likelihood: the teacher's, for the message.
             distribution: what one of its draws says.
         """
-        taught = distribution.outputs().shape[-1]
+        taught = eqx.filter_eval_shape(lambda draw: draw.outputs(), distribution).shape[-1]
         teacher = f"{type(likelihood).__name__} (draws are {type(distribution).__name__}, {taught} wide)"
         if not isinstance(distribution, self.learns_from) or taught != self.targets:
             raise InvalidInput(

@@ -38,7 +38,9 @@ class Normal(Distribution):
         """A component for each draw."""
         each = jax.lax.map(predict, draws)
         log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
-        return Predicted(NormalMixture(log_weights, each.mean, each.variance, joint=True), jnp.mean(each.variance, axis=0))
+        return Predicted(
+            NormalMixture(log_weights, each.mean, each.variance, joint=True), jnp.mean(each.variance, axis=0)
+        )
 
     @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.model import Distribution
+from darkbayes.outcomes.heads.base import Distribution
 from darkbayes.types import Array
 
 POINTS = 32
@@ -69,7 +69,7 @@ def trace_add(trace: Trace, predictions: Distribution) -> Trace:
 def trace_read(trace: Trace) -> tuple[np.ndarray, int]:
     """The traced predictions in the order in which they were made, evenly spaced, and the draws between two of them.
 
-    >>> from darkbayes.model import Normal
+    >>> from darkbayes.outcomes import Normal
     >>> trace = trace_init(Normal(jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1))), slots=4)
     >>> for number in range(11):
     ...     trace = trace_add(trace, Normal(jnp.full((1, 1, 1), float(number)), jnp.ones((1, 1, 1))))
