@@ -35,13 +35,13 @@ def settled(steps: int, learning_rate: float = 0.02) -> optax.GradientTransforma
 
 def tiny(likelihood: Any, prior: Any = None, hidden: tuple[int, ...] = (4,), num_data: int = 20) -> db.Posterior:
     return db.Posterior(
-        db.mlp(hidden, likelihood.width, jnp.tanh), likelihood, prior or db.GaussianPrior(1.0), num_data=num_data
+        db.mlp(hidden, likelihood.width, jnp.tanh), likelihood, prior or db.priors.GaussianPrior(1.0), num_data=num_data
     )
 
 
 @pytest.fixture(scope="module")
 def curve() -> db.Data:
-    data = db.toy1d(jax.random.key(0))
+    data = db.data.toy1d(jax.random.key(0))
     return db.Data(data.x / 2.0, data.y / 25.0)
 
 
@@ -71,12 +71,12 @@ def test_variational_methods_find_the_closest_factorised_gaussian(settings: Any,
     deviation = 1 / np.sqrt(np.diag(precision))
 
     posterior = db.Posterior(
-        db.mlp([], 1), db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=12
+        db.mlp([], 1), db.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=12
     )
     optimiser = optax.sgd(optax.cosine_decay_schedule(0.1, 8000))
     method = kind(posterior, optimiser, 8000, batch_size, initial_std=0.1, **options)
     keys = jax.random.split(jax.random.key(0), 64)
-    fits = jax.vmap(method.fit, in_axes=(0, None))(keys, db.as_data(x, y))
+    fits = jax.vmap(method.fit, in_axes=(0, None))(keys, db.data.as_data(x, y))
     mean, std = (
         np.concatenate([leaf.reshape(64, -1) for leaf in jax.tree.leaves(of.network)], axis=1)
         for of in (fits.mean, fits.std)
@@ -101,7 +101,7 @@ def test_bayes_by_backprop_without_information_approximates_the_mixture_prior(li
     expected = np.exp(optimize.minimize_scalar(divergence, bounds=(-3.0, 1.0), method="bounded").x)
     assert 1.1 * narrow < expected < 0.9 * wide
 
-    prior = db.ScaleMixturePrior(weight=weight, wide=wide, narrow=narrow)
+    prior = db.priors.ScaleMixturePrior(weight=weight, wide=wide, narrow=narrow)
     posterior = db.Posterior(linear, db.Gaussian(1.0), prior, num_data=1)
     method = BayesByBackprop(posterior, settled(5000), 5000, None, samples=4, initial_std=0.1)
     fitted = method.fit(jax.random.key(0), db.Data(jnp.zeros((1, 200)), jnp.zeros((1, 1))))
@@ -185,7 +185,7 @@ def test_dropout_of_nothing_is_sgd(curve: db.Data) -> None:
 def test_the_dropout_loss_averages_over_masks_of_units() -> None:
     """On a linear layer behind dropped inputs the expected loss is known: Srivastava et al., section 9.1."""
     rate, x, y = 0.25, jnp.array([[1.0, -2.0, 0.5]]), jnp.array([[0.7]])
-    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.GaussianPrior(1.0), num_data=1)
+    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.priors.GaussianPrior(1.0), num_data=1)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.0, input_rate=rate)
     draw = posterior.init(jax.random.key(0), x)
     keys = jax.random.split(jax.random.key(1), 20_000)
@@ -198,7 +198,7 @@ def test_the_dropout_loss_averages_over_masks_of_units() -> None:
 def test_examples_have_masks_of_their_own() -> None:
     """The loss on copies of one example varies less than on one, by the number of copies."""
     x, y = jnp.array([[1.0, -2.0, 0.5]]), jnp.array([[0.7]])
-    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.GaussianPrior(1.0), num_data=1)
+    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.priors.GaussianPrior(1.0), num_data=1)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.0, input_rate=0.5)
     draw, keys = posterior.init(jax.random.key(0), x), jax.random.split(jax.random.key(1), 4000)
 
@@ -227,7 +227,7 @@ def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) 
 
 def test_the_mean_pass_of_a_linear_network_is_the_standard_prediction() -> None:
     """Exactly so in expectation; here at five standard errors of 4,000 passes."""
-    posterior = db.Posterior(db.mlp([6], 1, lambda x: x), db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=4)
+    posterior = db.Posterior(db.mlp([6], 1, lambda x: x), db.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=4)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.4, input_rate=0.2)
     x = jax.random.normal(jax.random.key(0), (4, 3))
     fitted = method.start(jax.random.key(1), x)
@@ -258,7 +258,7 @@ def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, cur
     method, data = make(kind, tiny(likelihood)), classes if isinstance(likelihood, db.Softmax) else curve
 
     @eqx.filter_jit
-    def draws(key: jax.Array) -> db.Draw:
+    def draws(key: jax.Array) -> db.model.Draw:
         return method.draws(key, method.fit(key, data), 3)
 
     # Random numbers of a kind that is quick to compile.
@@ -309,13 +309,13 @@ def test_a_fit_that_diverges_says_so(curve: db.Data) -> None:
 )
 def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        make(tiny(db.GaussianSampledNoise(), db.ScaleMixturePrior()))
+        make(tiny(db.GaussianSampledNoise(), db.priors.ScaleMixturePrior()))
 
 
 def test_dropout_refuses_networks_without_plain_layers(curve: db.Data, linear: db.Network) -> None:
     modules = db.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
     for network, found in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
-        posterior = db.Posterior(network, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=20)
+        posterior = db.Posterior(network, db.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
         with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear, not ({found})"):
             Dropout(posterior, optax.sgd(0.1), 5, None, rate=0.5).fit(jax.random.key(0), curve)
 

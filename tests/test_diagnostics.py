@@ -72,7 +72,7 @@ def test_the_autocorrelation_time_is_in_steps() -> None:
     assert autocorrelation_time(autoregressive(0.9, (4, 4000)), steps_between=10) == pytest.approx(190, rel=0.2)
 
 
-@pytest.mark.parametrize("function", [db.split_rhat, effective_sample_size, autocorrelation_time])
+@pytest.mark.parametrize("function", [db.diagnostics.split_rhat, effective_sample_size, autocorrelation_time])
 def test_too_few_draws_are_refused(function: Any) -> None:
     with pytest.raises(db.InvalidInput, match=r"at least 4 draws, not shape \(2, 3\)"):
         function(np.zeros((2, 3)))
@@ -108,10 +108,10 @@ def test_the_error_of_an_average_is_that_of_averages_of_so_many_draws() -> None:
 def exact(conjugate: Any) -> Any:
     """Draws from the known posterior at a temperature: ``exact(temperature, number)``."""
 
-    def draws(temperature: float, number: int) -> db.Draw:
+    def draws(temperature: float, number: int) -> db.model.Draw:
         spread = np.linalg.cholesky(temperature * conjugate.covariance)
         weights = conjugate.mean + np.random.default_rng(4).normal(size=(number, 2)) @ spread.T
-        return db.Draw(jnp.asarray(weights[..., None], jnp.float32), ())
+        return db.model.Draw(jnp.asarray(weights[..., None], jnp.float32), ())
 
     return draws
 
@@ -119,7 +119,7 @@ def exact(conjugate: Any) -> Any:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_exact_draws_have_their_temperature(temperature: float, conjugate: Any, exact: Any) -> None:
     """|z| < 4 over 4,000 draws; another seed fails with probability 6e-5."""
-    found = db.configurational_temperature(conjugate.posterior, exact(temperature, 4000), conjugate.data)
+    found = db.diagnostics.configurational_temperature(conjugate.posterior, exact(temperature, 4000), conjugate.data)
     assert abs(found.mean() - temperature) < 4 * found.std() / np.sqrt(4000)
     assert found.std() / np.sqrt(4000) < 0.05
 
@@ -132,7 +132,7 @@ def test_the_noise_of_minibatches_is_that_of_independent_examples(conjugate: Any
     full = of_examples.sum(axis=0) + conjugate.prior_precision * weights
     expected = 36 / 2 * of_examples.var(axis=0).sum() / (full @ full)
     chain = db.minibatch_chain(conjugate.posterior, db.sgld(0.01), *conjugate.data, batch_size=2)
-    copies = db.Draw(jnp.broadcast_to(jnp.asarray(weights, jnp.float32)[None, :, None], (500, 2, 1)), ())
+    copies = db.model.Draw(jnp.broadcast_to(jnp.asarray(weights, jnp.float32)[None, :, None], (500, 2, 1)), ())
     found = gradient_noise(chain, copies, jax.random.key(0))
     assert found is not None
     assert float(found.noise_to_signal.mean()) == pytest.approx(expected, rel=0.1)
@@ -146,14 +146,14 @@ class Momentum(NamedTuple):
 
 def test_momenta_have_a_temperature_wherever_a_state_holds_them() -> None:
     momentum = {"w": np.sqrt(0.7) * np.random.default_rng(5).normal(size=(4, 5000))}
-    assert db.kinetic_temperature(momentum) == pytest.approx(0.7, rel=0.05)
+    assert db.diagnostics.kinetic_temperature(momentum) == pytest.approx(0.7, rel=0.05)
     apart = np.array([0.0, 0.0, 1.0, 1.0])
     states = (np.zeros(3), {"group": (Momentum(None), Momentum(momentum, apart))})
     expected = np.mean(momentum["w"] ** 2 * (1 - apart[:, None] / 2))
     assert chains_kinetic_temperature(states) == pytest.approx(expected)
     assert chains_kinetic_temperature((np.zeros(3), (), Momentum(None))) is None
     with pytest.raises(db.InvalidInput, match="not an empty tree"):
-        db.kinetic_temperature({})
+        db.diagnostics.kinetic_temperature({})
 
 
 @pytest.mark.parametrize("friction", [0.1, 0.5])
@@ -171,7 +171,7 @@ def test_what_momenta_tend_to_as_steps_get_small(friction: float) -> None:
 def test_the_momenta_of_chains_have_the_temperature_of_their_law(conjugate: Any, z_scores: Any) -> None:
     """SGHMC at temperature 0.7: 2,000 chains, in a step size at which the law is near its limit but not at it."""
     chain = db.minibatch_chain(
-        conjugate.posterior, db.sghmc(0.01, friction=0.3, temperature=0.7), *conjugate.data, batch_size=None
+        conjugate.posterior, db.samplers.sghmc(0.01, friction=0.3, temperature=0.7), *conjugate.data, batch_size=None
     )
 
     @jax.jit
@@ -215,7 +215,7 @@ def test_agreement_tells_the_worst_and_the_median_input() -> None:
     values = autoregressive(0.5, (4, 200, 9))
     values[0, :, 4] += 3.0
     found = agreement(values, steps_between=7)
-    assert found.rhat == db.split_rhat(values).max() == db.split_rhat(values)[4]
+    assert found.rhat == db.diagnostics.split_rhat(values).max() == db.diagnostics.split_rhat(values)[4]
     assert found.effective_worst == effective_sample_size(values)[4] < found.effective
     assert found.autocorrelation_steps == np.median(autocorrelation_time(values, 7))
 
@@ -256,17 +256,17 @@ def test_a_curve_of_few_points_tells_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def distilled(logistic: db.Network, classes: db.Data) -> db.Distilled:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+def distilled(logistic: db.Network, classes: db.Data) -> db.student.Distilled:
+    posterior = db.Posterior(logistic, db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(0.02), *classes, batch_size=None, burn_in=300, thin=20)
     student = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1))
     settings = db.Settings(num_chains=6, query_batch=4, update_every=20, reservoir=20)
     return db.distil(
-        chain, student, db.jitter(0.5), jax.random.key(1), steps=300 + 20 * 300, settings=settings, quiet=True
+        chain, student, db.queries.jitter(0.5), jax.random.key(1), steps=300 + 20 * 300, settings=settings, quiet=True
     )
 
 
-def test_chains_on_an_easy_posterior_agree_at_its_temperature(distilled: db.Distilled) -> None:
+def test_chains_on_an_easy_posterior_agree_at_its_temperature(distilled: db.student.Distilled) -> None:
     found = distilled.diagnostics
     assert found.verdict.code == "agree", str(found)
     (run,) = found.runs
@@ -283,14 +283,14 @@ def test_chains_on_an_easy_posterior_agree_at_its_temperature(distilled: db.Dist
     assert "temperature" not in {warning.code for warning in found.warnings}
 
 
-def test_a_diagnosis_is_plain_json(distilled: db.Distilled) -> None:
+def test_a_diagnosis_is_plain_json(distilled: db.student.Distilled) -> None:
     stored = json.loads(json.dumps(distilled.diagnostics.as_dict(), allow_nan=False))
     assert stored["verdict"]["code"] == "agree"
     assert stored["counts"] == {"agree": 1}
     assert stored["runs"][0]["rhat"] < 1.1
 
 
-def test_of_many_runs_the_worst_is_told_and_the_others_are_counted(distilled: db.Distilled) -> None:
+def test_of_many_runs_the_worst_is_told_and_the_others_are_counted(distilled: db.student.Distilled) -> None:
     chain = NoData()
     good, bad = distilled.state, moved_apart(distilled.state)
     worst = diagnose([(chain, good), (chain, bad), (chain, good)], [0.1, 0.1, 0.1], curve(0.0, 0.1))

@@ -192,13 +192,13 @@ def test_the_paths_of_groups_undo_their_travels() -> None:
 
 def test_the_drift_over_a_tour_is_that_of_all_data(linear: db.Network) -> None:
     """The gradients that a chain gets, each as often as it gets it, are on average that of the whole log posterior."""
-    data = db.as_data(*examples(4))
-    whole = db.Posterior(linear, db.Gaussian(NOISE), db.GaussianPrior(PRIOR), num_data=len(data.x))
-    draw = db.Draw(np.array([[0.3], [-0.7]], np.float32), ())
+    data = db.data.as_data(*examples(4))
+    whole = db.Posterior(linear, db.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=len(data.x))
+    draw = db.model.Draw(np.array([[0.3], [-0.7]], np.float32), ())
     gradient = eqx.filter_jit(lambda posterior, data: jax.grad(posterior.log_density)(draw, data).network)
     drifts = []
     for (x, y), share, length in zip(shards(4), shares_of(LENGTHS), LENGTHS, strict=True):
-        drifts += [np.asarray(gradient(whole.of_shard(len(x), share), db.as_data(x, y[:, None])))] * length
+        drifts += [np.asarray(gradient(whole.of_shard(len(x), share), db.data.as_data(x, y[:, None])))] * length
     np.testing.assert_allclose(np.mean(drifts, axis=0), gradient(whole, data), rtol=2e-5)
 
 
@@ -250,7 +250,9 @@ def test_a_process_alone_is_a_minibatch_chain(conjugate: Any) -> None:
 def test_bad_settings_are_refused(change: dict[str, Any], message: str, conjugate: Any) -> None:
     settings = {"trajectory": [5], "batch_size": 2} | change
     number = settings.pop("posterior", 6)
-    posterior = db.Posterior(conjugate.posterior.network, db.Gaussian(NOISE), db.GaussianPrior(PRIOR), num_data=number)
+    posterior = db.Posterior(
+        conjugate.posterior.network, db.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=number
+    )
     with pytest.raises(db.InvalidInput, match=message):
         db.distributed_chain(posterior, db.sgld(0.02), *conjugate.data, **settings)
 

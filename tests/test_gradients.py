@@ -26,21 +26,21 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 @pytest.fixture(scope="module")
 def data() -> db.Data:
     rng = np.random.default_rng(0)
-    return db.as_data(rng.normal(size=(7, 2)), rng.normal(size=(7, 1)))
+    return db.data.as_data(rng.normal(size=(7, 2)), rng.normal(size=(7, 1)))
 
 
 @pytest.fixture(scope="module")
 def posterior(linear: db.Network) -> db.Posterior:
-    return db.Posterior(linear, db.GaussianSampledNoise(), db.GaussianPrior(2.0), num_data=7)
+    return db.Posterior(linear, db.GaussianSampledNoise(), db.priors.GaussianPrior(2.0), num_data=7)
 
 
 @pytest.fixture(scope="module")
-def draws(posterior: db.Posterior, data: db.Data) -> list[db.Draw]:
+def draws(posterior: db.Posterior, data: db.Data) -> list[db.model.Draw]:
     return [posterior.init(key, data.x) for key in jax.random.split(jax.random.key(1))]
 
 
 @pytest.fixture(scope="module")
-def exact(posterior: db.Posterior, data: db.Data, draws: list[db.Draw]) -> Any:
+def exact(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -> Any:
     return jax.value_and_grad(lambda draw: -posterior.log_density(draw, data))(draws[0])
 
 
@@ -54,7 +54,9 @@ def close(first: Any, second: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * float(np.abs(b).max()))
 
 
-def estimates(gradients: db.Gradients, posterior: db.Posterior, data: db.Data, start: Any, here: Any) -> db.Estimate:
+def estimates(
+    gradients: db.gradients.Gradients, posterior: db.Posterior, data: db.Data, start: Any, here: Any
+) -> db.gradients.Estimate:
     """What each batch of one example tells at `here`, in a chain that began at `start`."""
 
     @jax.jit
@@ -73,20 +75,24 @@ def estimates(gradients: db.Gradients, posterior: db.Posterior, data: db.Data, s
 
 
 @pytest.fixture(scope="module")
-def all_estimates(posterior: db.Posterior, data: db.Data, draws: list[db.Draw]) -> dict[str, db.Estimate]:
+def all_estimates(
+    posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]
+) -> dict[str, db.gradients.Estimate]:
     here, there = draws
     kinds = {
-        "minibatch": db.minibatch_gradients(),
-        "control variates": db.control_variates(there, chunk_size=3),
-        "svrg": db.svrg(5, chunk_size=4),
-        "per example": db.per_example(),
-        "curvature of svrg": db.with_curvature(db.svrg(5)),
-        "metric": db.fisher_metric(),
+        "minibatch": db.gradients.minibatch_gradients(),
+        "control variates": db.gradients.control_variates(there, chunk_size=3),
+        "svrg": db.gradients.svrg(5, chunk_size=4),
+        "per example": db.gradients.per_example(),
+        "curvature of svrg": db.gradients.with_curvature(db.gradients.svrg(5)),
+        "metric": db.gradients.fisher_metric(),
     }
     return {name: estimates(kind, posterior, data, there, here) for name, kind in kinds.items()}
 
 
-def test_the_mean_over_all_batches_is_the_exact_gradient(all_estimates: dict[str, db.Estimate], exact: Any) -> None:
+def test_the_mean_over_all_batches_is_the_exact_gradient(
+    all_estimates: dict[str, db.gradients.Estimate], exact: Any
+) -> None:
     value, grads = exact
     for found in all_estimates.values():
         mean_value, mean_grads = jax.tree.map(lambda leaf: leaf.mean(axis=0), (found.value, found.grads))
@@ -95,7 +101,7 @@ def test_the_mean_over_all_batches_is_the_exact_gradient(all_estimates: dict[str
 
 
 def test_what_comes_with_the_gradient_has_the_shape_of_the_weights(
-    all_estimates: dict[str, db.Estimate], draws: list[db.Draw]
+    all_estimates: dict[str, db.gradients.Estimate], draws: list[db.model.Draw]
 ) -> None:
     assert not all_estimates["minibatch"].extras
     for name, extras, inner in (
@@ -111,15 +117,15 @@ def test_what_comes_with_the_gradient_has_the_shape_of_the_weights(
 
 
 def test_gradients_of_examples_are_those_of_batches_of_one_without_the_prior(
-    posterior: db.Posterior, data: db.Data, draws: list[db.Draw]
+    posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]
 ) -> None:
     facts = []
 
     @jax.jit
-    def run(draw: db.Draw) -> Any:
+    def run(draw: db.model.Draw) -> Any:
         batch = db.Data(data.x[:3], data.y[:3])
         for part in (batch, data):
-            found = db.per_example().estimate(jax.random.key(0), posterior, data, part, draw, ()).extras
+            found = db.gradients.per_example().estimate(jax.random.key(0), posterior, data, part, draw, ()).extras
             facts.append((found["num_data"], found["all_data"]))
         return found["per_example"], jax.jacobian(lambda draw: -posterior.log_likelihood(draw, data))(draw)
 
@@ -129,16 +135,22 @@ def test_gradients_of_examples_are_those_of_batches_of_one_without_the_prior(
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 7, 100])
 def test_the_gradient_of_all_examples_is_the_same_in_chunks(
-    chunk_size: int, posterior: db.Posterior, data: db.Data, draws: list[db.Draw], exact: Any
+    chunk_size: int, posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw], exact: Any
 ) -> None:
     close(whole_gradient(posterior, data, draws[0], chunk_size), exact)
 
 
 def test_estimates_keep_the_precision_of_the_weights(posterior: db.Posterior, data: db.Data) -> None:
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), posterior.init(jax.random.key(0), data.x))
-    for gradients in (db.control_variates(half), db.svrg(2), db.per_example(), db.fisher_metric(), db.with_curvature()):
+    for gradients in (
+        db.gradients.control_variates(half),
+        db.gradients.svrg(2),
+        db.gradients.per_example(),
+        db.gradients.fisher_metric(),
+        db.gradients.with_curvature(),
+    ):
 
-        def run(gradients: db.Gradients = gradients) -> Any:
+        def run(gradients: db.gradients.Gradients = gradients) -> Any:
             with jax.numpy_dtype_promotion("standard"):  # The likelihood adds single-precision data to the outputs.
                 state = gradients.init(posterior, data, half)
                 return gradients.estimate(jax.random.key(0), posterior, data, data, half, state)
@@ -152,14 +164,16 @@ def test_estimates_keep_the_precision_of_the_weights(posterior: db.Posterior, da
 
 
 @pytest.fixture(scope="module")
-def probed(posterior: db.Posterior, data: db.Data, draws: list[db.Draw]) -> Any:
+def probed(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -> Any:
     """The extras of 4,000 keys."""
 
     @jax.jit
-    def run(keys: jax.Array, draw: db.Draw) -> Any:
+    def run(keys: jax.Array, draw: db.model.Draw) -> Any:
         def one(key: jax.Array) -> Any:
-            curvature = db.with_curvature().estimate(key, posterior, data, data, draw, ()).extras
-            return curvature | db.fisher_metric(probes=2).estimate(key, posterior, data, data, draw, ()).extras
+            curvature = db.gradients.with_curvature().estimate(key, posterior, data, data, draw, ()).extras
+            return (
+                curvature | db.gradients.fisher_metric(probes=2).estimate(key, posterior, data, data, draw, ()).extras
+            )
 
         return jax.vmap(one)(keys)
 
@@ -171,7 +185,7 @@ def flat_rows(tree: Any) -> np.ndarray:
 
 
 def test_the_curvature_has_the_diagonal_of_the_hessian_for_mean(
-    probed: Any, posterior: db.Posterior, data: db.Data, draws: list[db.Draw], z_scores: Any
+    probed: Any, posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw], z_scores: Any
 ) -> None:
     """Three entries at |z| < 4: fails by chance with probability 2e-4 for another seed."""
     flat, restore = jax.flatten_util.ravel_pytree(draws[0])
@@ -180,7 +194,7 @@ def test_the_curvature_has_the_diagonal_of_the_hessian_for_mean(
 
 
 def test_the_gradient_of_the_metric_has_the_diagonal_of_its_jacobian_for_mean(
-    probed: Any, posterior: db.Posterior, data: db.Data, draws: list[db.Draw], z_scores: Any
+    probed: Any, posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw], z_scores: Any
 ) -> None:
     """Three entries at |z| < 4: fails by chance with probability 2e-4 for another seed."""
     flat, restore = jax.flatten_util.ravel_pytree(draws[0])
@@ -197,8 +211,8 @@ def test_the_gradient_of_the_metric_has_the_diagonal_of_its_jacobian_for_mean(
 # Anchors
 
 
-def test_there_is_no_noise_at_the_anchor(posterior: db.Posterior, data: db.Data, draws: list[db.Draw]) -> None:
-    for gradients in (db.control_variates(draws[0]), db.svrg(5)):
+def test_there_is_no_noise_at_the_anchor(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -> None:
+    for gradients in (db.gradients.control_variates(draws[0]), db.gradients.svrg(5)):
         found = estimates(gradients, posterior, data, draws[0], draws[0])
         for leaf in jax.tree.leaves((found.value, found.grads)):
             assert float(jnp.max(jnp.std(leaf, axis=0))) < 1e-5
@@ -207,15 +221,19 @@ def test_there_is_no_noise_at_the_anchor(posterior: db.Posterior, data: db.Data,
 def test_the_noise_on_a_linear_model_is_that_of_the_formula(conjugate: Any, batch_noise: Any) -> None:
     """N^2/M times the variance over examples of lambda_n x x^T (theta - anchor), residuals or not."""
     network, offset = conjugate.mean[:, None], np.array([[0.3], [-0.7]])
-    anchor, here = (db.Draw(jnp.asarray(w, jnp.float32), ()) for w in (network, network + offset))
-    found = estimates(db.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here)
+    anchor, here = (db.model.Draw(jnp.asarray(w, jnp.float32), ()) for w in (network, network + offset))
+    found = estimates(db.gradients.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here)
     noise = np.cov(np.asarray(found.grads.network)[..., 0].T, ddof=0)
     np.testing.assert_allclose(noise, batch_noise(1, offset @ offset.T, residuals=False), rtol=1e-4)
 
 
-def test_an_anchor_of_another_posterior_is_refused(conjugate: Any, draws: list[db.Draw]) -> None:
+def test_an_anchor_of_another_posterior_is_refused(conjugate: Any, draws: list[db.model.Draw]) -> None:
     chain = db.minibatch_chain(
-        conjugate.posterior, db.sgld(0.1), *conjugate.data, batch_size=2, gradients=db.control_variates(draws[0])
+        conjugate.posterior,
+        db.sgld(0.1),
+        *conjugate.data,
+        batch_size=2,
+        gradients=db.gradients.control_variates(draws[0]),
     )
     with pytest.raises(db.InvalidInput, match="anchor holds weights of other shapes"):
         chain.init(jax.random.key(0))
@@ -224,10 +242,10 @@ def test_an_anchor_of_another_posterior_is_refused(conjugate: Any, draws: list[d
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: db.svrg(0), "refresh_every must be a whole number of at least 1, not 0"),
-        (lambda: db.svrg(3, chunk_size=0), "chunk_size must be a whole number"),
-        (lambda: db.fisher_metric(0), "probes must be a whole number"),
-        (lambda: db.with_curvature(probes=1.5), "probes must be a whole number"),
+        (lambda: db.gradients.svrg(0), "refresh_every must be a whole number of at least 1, not 0"),
+        (lambda: db.gradients.svrg(3, chunk_size=0), "chunk_size must be a whole number"),
+        (lambda: db.gradients.fisher_metric(0), "probes must be a whole number"),
+        (lambda: db.gradients.with_curvature(probes=1.5), "probes must be a whole number"),
     ],
 )
 def test_counts_that_are_none_are_refused(make: Any, message: str) -> None:
@@ -260,7 +278,9 @@ def test_work_that_is_rarely_due_is_chosen_by_each_chain_and_skipped_if_no_one_n
 
 
 def svrg_chain(posterior: db.Posterior, data: db.Data) -> Any:
-    return db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=2, gradients=db.svrg(3, chunk_size=4))
+    return db.minibatch_chain(
+        posterior, db.sgld(1e-2), *data, batch_size=2, gradients=db.gradients.svrg(3, chunk_size=4)
+    )
 
 
 def test_chains_side_by_side_take_new_anchors_together_and_pay_only_then(
@@ -342,8 +362,8 @@ def test_anchors_lower_the_excess_variance_of_sgld_as_the_law_says(
 ) -> None:
     """Batches of one of six examples. Five entries at |z| < 4: fails by chance with probability 3e-4 a case."""
     step_size, offset = 0.03, np.array([0.4, -0.3])
-    anchor = db.Draw(jnp.asarray((conjugate.mean + offset)[:, None], jnp.float32), ())
-    gradients = db.control_variates(anchor) if kind == "anchor" else db.svrg(4)
+    anchor = db.model.Draw(jnp.asarray((conjugate.mean + offset)[:, None], jnp.float32), ())
+    gradients = db.gradients.control_variates(anchor) if kind == "anchor" else db.gradients.svrg(4)
     chain = db.minibatch_chain(
         conjugate.posterior, db.sgld(step_size), *conjugate.data, batch_size=1, gradients=gradients
     )
@@ -371,15 +391,15 @@ def test_anchors_lower_the_excess_variance_of_sgld_as_the_law_says(
 def test_every_sampler_distils_and_resumes_in_the_same_bits(
     kind: str, classes: db.Data, logistic: db.Network, tmp_path: Any, trees_equal: Any
 ) -> None:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    posterior = db.Posterior(logistic, db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     sampler, gradients = {
-        "sgfs": (db.sgfs(0.5, prior_precision=1.0, full=True), db.per_example()),
-        "sgrld": (db.sgrld(0.05, prior_precision=1.0), db.fisher_metric()),
-        "svrg": (db.sgld(1e-2), db.svrg(3)),
+        "sgfs": (db.samplers.sgfs(0.5, prior_precision=1.0, full=True), db.gradients.per_example()),
+        "sgrld": (db.samplers.sgrld(0.05, prior_precision=1.0), db.gradients.fisher_metric()),
+        "svrg": (db.sgld(1e-2), db.gradients.svrg(3)),
     }[kind]
     chain = db.minibatch_chain(posterior, sampler, *classes, batch_size=5, burn_in=10, thin=2, gradients=gradients)
     student = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(1e-2))
-    parts = db.distillation(chain, student, db.uniform_box(-5, 5), db.Settings(num_chains=2, query_batch=8))
+    parts = db.distillation(chain, student, db.queries.uniform_box(-5, 5), db.Settings(num_chains=2, query_batch=8))
 
     state = parts.burn(parts.init(jax.random.key(0)), np.int32(10))
     state, _ = parts.advance(state, np.int32(2))

@@ -110,11 +110,11 @@ def test_an_nnx_module_with_dropout_is_refused() -> None:
 
 @pytest.mark.parametrize("make", [lambda: db.from_linen(LinenNet()), lambda: db.from_nnx(NNXNet)], ids=["linen", "nnx"])
 def test_an_adapted_module_takes_steps_of_a_chain(make: Any) -> None:
-    posterior = db.Posterior(make(), db.Softmax(2), db.GaussianPrior(), num_data=5)
+    posterior = db.Posterior(make(), db.Softmax(2), db.priors.GaussianPrior(), num_data=5)
     chain = db.minibatch_chain(posterior, db.sgld(1e-3), X, np.array([0, 1, 0, 1, 1]), batch_size=4)
 
     @eqx.filter_jit
-    def start_and_step(chain: db.Chain, key: jax.Array) -> Any:
+    def start_and_step(chain: db.types.Chain, key: jax.Array) -> Any:
         state = chain.init(key)
         return state.params, chain.step(key, state)[0].params
 
@@ -242,25 +242,25 @@ FLAT = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(WEIGHTS)])
 
 def test_the_gaussian_prior_scores_every_weight_alike() -> None:
     expected = stats.norm.logpdf(FLAT, 0.0, 0.5).sum()
-    np.testing.assert_allclose(db.GaussianPrior(4.0).log_prob(WEIGHTS), expected, rtol=1e-6)
+    np.testing.assert_allclose(db.priors.GaussianPrior(4.0).log_prob(WEIGHTS), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("output_axis", "fan_in"), [(0, 3), (-1, 2)])
 def test_the_scaled_prior_divides_the_variance_of_weights_by_their_fan_in(output_axis: int, fan_in: int) -> None:
     weight, rest = np.ravel(WEIGHTS["w"]), np.array([0.5, -1.0, 0.25])
     expected = stats.norm.logpdf(weight, 0.0, np.sqrt(1 / (4.0 * fan_in))).sum() + stats.norm.logpdf(rest, 0, 0.5).sum()
-    np.testing.assert_allclose(db.ScaledGaussianPrior(4.0, output_axis).log_prob(WEIGHTS), expected, rtol=1e-6)
+    np.testing.assert_allclose(db.priors.ScaledGaussianPrior(4.0, output_axis).log_prob(WEIGHTS), expected, rtol=1e-6)
 
 
 def test_the_scaled_prior_counts_all_inputs_of_a_convolution() -> None:
     kernel = jax.random.normal(jax.random.key(0), (4, 2, 3, 3))
     expected = stats.norm.logpdf(np.ravel(kernel), 0.0, np.sqrt(1 / 18)).sum()
-    np.testing.assert_allclose(db.ScaledGaussianPrior(1.0).log_prob(kernel), expected, rtol=1e-5)
+    np.testing.assert_allclose(db.priors.ScaledGaussianPrior(1.0).log_prob(kernel), expected, rtol=1e-5)
 
 
 def test_the_scale_mixture_prior_is_the_mixture_of_two_gaussians() -> None:
     density = 0.25 * stats.norm.pdf(FLAT, 0, 1.5) + 0.75 * stats.norm.pdf(FLAT, 0, 0.1)
-    prior = db.ScaleMixturePrior(weight=0.25, wide=1.5, narrow=0.1)
+    prior = db.priors.ScaleMixturePrior(weight=0.25, wide=1.5, narrow=0.1)
     np.testing.assert_allclose(prior.log_prob(WEIGHTS), np.log(density).sum(), rtol=1e-5)
 
 
@@ -270,7 +270,7 @@ def test_the_sampled_precision_prior_integrates_the_precision_out() -> None:
     joint = stats.gamma.pdf(precision, 2.0, scale=1 / 1.5) * np.prod(
         stats.norm.pdf(weights[:, None], 0.0, precision**-0.5), axis=0
     )
-    prior = db.SampledPrecisionPrior(shape=2.0, rate=1.5)
+    prior = db.priors.SampledPrecisionPrior(shape=2.0, rate=1.5)
     np.testing.assert_allclose(prior.log_prob(jnp.asarray(weights)), np.log(np.trapezoid(joint, precision)), rtol=1e-5)
     twice = {"a": jnp.asarray(weights), "b": jnp.asarray(weights)}
     np.testing.assert_allclose(prior.log_prob(twice), 2 * prior.log_prob(jnp.asarray(weights)), rtol=1e-5)
@@ -293,9 +293,9 @@ def test_the_log_density_is_the_prior_plus_n_over_m_times_the_sum(conjugate: Any
 
 def test_the_log_density_includes_the_likelihoods_own_prior(linear: db.Network, conjugate: Any) -> None:
     likelihood = db.GaussianSampledNoise(shape=2.0, rate=3.0)
-    posterior = db.Posterior(linear, likelihood, db.GaussianPrior(), num_data=6)
-    draw = db.Draw(jnp.ones((2, 1)), jnp.array([0.4]))
-    expected = db.GaussianPrior().log_prob(draw.network) + likelihood.log_prior(draw.likelihood)
+    posterior = db.Posterior(linear, likelihood, db.priors.GaussianPrior(), num_data=6)
+    draw = db.model.Draw(jnp.ones((2, 1)), jnp.array([0.4]))
+    expected = db.priors.GaussianPrior().log_prob(draw.network) + likelihood.log_prior(draw.likelihood)
     np.testing.assert_allclose(posterior.log_prior(draw), expected, rtol=1e-6)
     total = expected + posterior.log_likelihood(draw, conjugate.data).sum()
     np.testing.assert_allclose(posterior.log_density(draw, conjugate.data), total, rtol=1e-6)

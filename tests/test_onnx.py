@@ -280,7 +280,7 @@ def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_t
     inputs, y = case.schema.matrices(frame), np.random.default_rng(0).normal(22.5, 9.2, 500)
     found, exact = (started(content).run(["location", "spread"], inputs) for content in (small, case.content))
     expected = [np.mean(-0.5 * ((y - m) / s) ** 2 - np.log(s)) for m, s in (exact, found)]
-    loss = db.quantisation_loss(case.content, small, inputs, y)
+    loss = db.export.quantisation_loss(case.content, small, inputs, y)
     np.testing.assert_allclose(loss, expected[0] - expected[1], atol=1e-6)
     assert 0 < abs(loss) < 0.01
 
@@ -306,4 +306,6 @@ def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
     labels = np.arange(40) % 3
     exact: Any = db.predict_student(student, params, x)
     lost = float(jnp.mean(exact.log_prob(labels) - told.log_prob(labels)))
-    np.testing.assert_allclose(db.quantisation_loss(content, db.quantise(content), {"x": x}, labels), lost, atol=1e-5)
+    np.testing.assert_allclose(
+        db.export.quantisation_loss(content, db.quantise(content), {"x": x}, labels), lost, atol=1e-5
+    )

@@ -21,12 +21,12 @@ X = jax.random.normal(jax.random.key(0), (4, 2))
 
 @pytest.fixture(scope="module")
 def classifier(linear_network: Any) -> db.Posterior:
-    return db.Posterior(linear_network(3), db.Softmax(3), db.GaussianPrior(), num_data=4)
+    return db.Posterior(linear_network(3), db.Softmax(3), db.priors.GaussianPrior(), num_data=4)
 
 
 @pytest.fixture(scope="module")
 def regressor(linear_network: Any) -> db.Posterior:
-    return db.Posterior(linear_network(4), db.GaussianInputNoise(2), db.GaussianPrior(), num_data=4)
+    return db.Posterior(linear_network(4), db.GaussianInputNoise(2), db.priors.GaussianPrior(), num_data=4)
 
 
 @eqx.filter_jit
@@ -66,7 +66,7 @@ def test_total_is_aleatoric_plus_epistemic(classifier: db.Posterior, regressor: 
 
 def test_class_predictives_know_their_moments_and_entropy() -> None:
     probs = jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    predictive = db.ClassPredictive.from_probs(probs)
+    predictive = db.predict.ClassPredictive.from_probs(probs)
     np.testing.assert_allclose(predictive.mean, probs)
     np.testing.assert_allclose(predictive.variance, probs * (1 - probs))
     np.testing.assert_allclose(predictive.entropy, stats.entropy(probs, axis=1), rtol=1e-6)
@@ -136,8 +136,8 @@ def test_unlikely_classes_keep_a_finite_log_probability() -> None:
     student = db.Student(network, db.SoftmaxStudent(2), optax.sgd(0.1))
     predictive = db.predict_student(student, jnp.zeros(()), [[0.0]])
     np.testing.assert_allclose(predictive.log_prob(jnp.array([1])), -200.0)
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(), num_data=1)
-    draws = db.Draw(jnp.zeros((2, 3)), ())
+    posterior = db.Posterior(network, db.Softmax(2), db.priors.GaussianPrior(), num_data=1)
+    draws = db.model.Draw(jnp.zeros((2, 3)), ())
     np.testing.assert_allclose(db.predict_draws(posterior, draws, [[0.0]]).log_prob(jnp.array([1])), -200.0, rtol=1e-6)
 
 
@@ -146,14 +146,14 @@ def test_unlikely_classes_keep_a_finite_log_probability() -> None:
 )
 def test_labels_that_are_no_classes_are_not_scored(y: list, complaint: str) -> None:
     with pytest.raises(db.InvalidInput, match=complaint):
-        db.ClassPredictive.from_probs(jnp.array([[0.5, 0.5]])).log_prob(jnp.array(y))
+        db.predict.ClassPredictive.from_probs(jnp.array([[0.5, 0.5]])).log_prob(jnp.array(y))
 
 
 def test_draws_are_scored_on_all_outputs_together() -> None:
     """1/S sum_s prod_j N(y_j), not prod_j 1/S sum_s N(y_j): the outputs of a draw go together."""
     network = db.Network(lambda key, x: jnp.zeros(2), lambda params, x: jnp.broadcast_to(params, (len(x), 2)))
-    posterior = db.Posterior(network, db.Gaussian(1.0, num_outputs=2), db.GaussianPrior(), num_data=1)
-    draws = db.Draw(jnp.array([[-3.0, -3.0], [3.0, 3.0]]), ())
+    posterior = db.Posterior(network, db.Gaussian(1.0, num_outputs=2), db.priors.GaussianPrior(), num_data=1)
+    draws = db.model.Draw(jnp.array([[-3.0, -3.0], [3.0, 3.0]]), ())
     predictive = db.predict_draws(posterior, draws, [[0.0]])
     together, apart = (predictive.log_prob(jnp.array([y])) for y in ([3.0, 3.0], [3.0, -3.0]))
     np.testing.assert_allclose(together, np.log(0.5) - np.log(2 * np.pi), rtol=1e-4)

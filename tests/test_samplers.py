@@ -165,8 +165,8 @@ def regression(linear: db.Network) -> tuple[db.Posterior, db.Data]:
         return jnp.concatenate([jnp.zeros_like(logits), logits], axis=1)
 
     network = db.Network(linear.init, apply)
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(1.0), num_data=NUM_DATA)
-    return posterior, db.as_data(x, y.astype(np.int32))
+    posterior = db.Posterior(network, db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=NUM_DATA)
+    return posterior, db.data.as_data(x, y.astype(np.int32))
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def truth(regression: tuple[db.Posterior, db.Data]) -> tuple[np.ndarray, np.ndar
     return mean, np.sqrt(shares @ (weights - mean) ** 2)
 
 
-def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
+def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.types.Chain:
     posterior, data = regression
     sampler = SAMPLERS[name]
     transformation = sampler.make(sampler.step_size)
@@ -192,7 +192,7 @@ def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
 
 
 @eqx.filter_jit
-def draws_of(chain: db.Chain, key: jax.Array) -> jax.Array:
+def draws_of(chain: db.types.Chain, key: jax.Array) -> jax.Array:
     """The weights of 200 chains at each of 20 draws, as `sample` would have them, but compiled in one piece."""
 
     def one(chains: Chains, step: jax.Array) -> tuple[Chains, jax.Array]:
@@ -218,7 +218,7 @@ def test_a_sampler_fits_the_loop_that_distils(name: str, regression: Any) -> Non
     """Traced and not run: a loop takes what keeps its types from round to round."""
     chain = chain_of(name, regression)
     student = db.Student(chain.posterior.network, db.SoftmaxStudent(2), optax.sgd(0.5))
-    parts = db.distillation(chain, student, db.training_inputs(), db.Settings(num_chains=3, reservoir=2))
+    parts = db.distillation(chain, student, db.queries.training_inputs(), db.Settings(num_chains=3, reservoir=2))
     state = eqx.filter_eval_shape(parts.init, jax.random.key(0))
     after, losses = eqx.filter_eval_shape(parts.advance, state, jnp.int32(2))
     assert types(after) == types(state)
@@ -244,7 +244,7 @@ GRADIENTS = np.random.default_rng(0).normal(size=(12, 3)) * [0.1, 1.0, 10.0]
 
 
 def test_psgld_is_what_its_docstring_says_and_freezes() -> None:
-    transformation = db.psgld(0.1, num_data=20, decay=0.8, damping=0.01, adapt_steps=8, temperature=0.5)
+    transformation = db.samplers.psgld(0.1, num_data=20, decay=0.8, damping=0.01, adapt_steps=8, temperature=0.5)
     updates, noises, states = path(transformation, GRADIENTS)
     squares = np.zeros(3)
     for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
@@ -270,7 +270,7 @@ def test_gamma_is_the_derivative_of_the_metric() -> None:
         slope, curvature = jax.vmap(jax.grad(energy))(theta), jax.vmap(jax.grad(jax.grad(energy)))(theta)
         updates = []
         for gamma in (True, False):
-            sampler = db.psgld(0.1, num_data=num_data, decay=0.9, damping=0.01, gamma=gamma, temperature=0.5)
+            sampler = db.samplers.psgld(0.1, num_data=num_data, decay=0.9, damping=0.01, gamma=gamma, temperature=0.5)
             state = sampler.init(theta)._replace(count=jnp.int32(1000), squares=squares)
             updates.append(sampler.update(slope, state, theta, key=jax.random.key(0), curvature=curvature)[0])
         return updates[0] - updates[1], 0.1 / 2 * 0.5 * jax.vmap(jax.grad(metric))(theta, squares)
@@ -280,13 +280,13 @@ def test_gamma_is_the_derivative_of_the_metric() -> None:
 
 
 def test_gamma_without_curvature_is_refused() -> None:
-    sampler = db.psgld(0.1, num_data=20, gamma=True)
+    sampler = db.samplers.psgld(0.1, num_data=20, gamma=True)
     with pytest.raises(InvalidInput, match=r"gamma=True.* needs the curvature .*: use gradients=with_curvature\(\)"):
         sampler.update(jnp.ones(3), sampler.init(jnp.ones(3)), key=jax.random.key(0))
 
 
 def test_the_fisher_information_freezes() -> None:
-    sampler = db.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
+    sampler = db.samplers.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
     states = path(sampler, GRADIENTS)[2]
     assert np.all(states.squares[4] != states.squares[3])
     np.testing.assert_array_equal(states.squares[5:], np.broadcast_to(states.squares[4], (7, 3)))
@@ -294,12 +294,12 @@ def test_the_fisher_information_freezes() -> None:
 
 def test_at_friction_one_sghmc_is_sgld() -> None:
     expected, _, _ = path(db.sgld(0.04, temperature=0.3), GRADIENTS)
-    updates, _, _ = path(db.sghmc(0.04, friction=1.0, temperature=0.3), GRADIENTS)
+    updates, _, _ = path(db.samplers.sghmc(0.04, friction=1.0, temperature=0.3), GRADIENTS)
     np.testing.assert_allclose(updates, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_sghmc_is_what_its_docstring_says() -> None:
-    updates, noises, _ = path(db.sghmc(0.04, friction=0.3, noise_estimate=0.1, temperature=0.5), GRADIENTS)
+    updates, noises, _ = path(db.samplers.sghmc(0.04, friction=0.3, noise_estimate=0.1, temperature=0.5), GRADIENTS)
     v = np.zeros(3)
     for g, xi, update in zip(GRADIENTS, noises, updates, strict=True):
         v = 0.7 * v - 0.02 * g + np.sqrt(0.04 * (0.3 * 0.5 - 0.1)) * xi
@@ -310,7 +310,9 @@ def test_sghmc_is_what_its_docstring_says() -> None:
 def test_scale_adapted_sghmc_is_what_its_docstring_says_and_freezes(noisy: bool) -> None:
     """The velocity is scaled along with P while that is learned."""
     eta, alpha = 0.05, 0.3
-    sampler = db.scale_adapted_sghmc(eta, friction=alpha, adapt_steps=8, noisy_gradients=noisy, temperature=0.5)
+    sampler = db.samplers.scale_adapted_sghmc(
+        eta, friction=alpha, adapt_steps=8, noisy_gradients=noisy, temperature=0.5
+    )
     updates, noises, states = path(sampler, GRADIENTS)
     tau, mean, squares, momentum = np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3)
     for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
@@ -328,7 +330,7 @@ def test_scale_adapted_sghmc_is_what_its_docstring_says_and_freezes(noisy: bool)
 
 
 def test_sgnht_is_what_its_docstring_says() -> None:
-    updates, noises, states = path(db.sgnht(0.4, friction=0.3, temperature=0.5), GRADIENTS[:4])
+    updates, noises, states = path(db.samplers.sgnht(0.4, friction=0.3, temperature=0.5), GRADIENTS[:4])
     v, zeta = np.zeros(3), 0.3
     for t, (g, xi) in enumerate(zip(GRADIENTS[:4], noises, strict=True)):
         v = (1 - zeta) * v - 0.2 * g + np.sqrt(0.4 * 0.3 * 0.5) * xi
@@ -338,7 +340,7 @@ def test_sgnht_is_what_its_docstring_says() -> None:
 
 
 def test_baoa_is_what_its_docstring_says() -> None:
-    updates, noises, _ = path(db.baoa(0.08, friction=0.3, temperature=0.5), GRADIENTS)
+    updates, noises, _ = path(db.samplers.baoa(0.08, friction=0.3, temperature=0.5), GRADIENTS)
     h = np.sqrt(0.04)
     decay = np.exp(-(-np.log(0.7) / h) * h)  # exp(-gamma h)
     m = np.zeros(3)
@@ -350,7 +352,7 @@ def test_baoa_is_what_its_docstring_says() -> None:
 
 def test_at_friction_one_baoa_averages_the_noise_of_two_steps() -> None:
     """Leimkuhler and Matthews (2013): theta + D g + sqrt(2 D) (xi + xi') / 2, with D = eta / 4."""
-    updates, noises, _ = path(db.baoa(0.08, friction=1.0), GRADIENTS)
+    updates, noises, _ = path(db.samplers.baoa(0.08, friction=1.0), GRADIENTS)
     expected = -0.02 * GRADIENTS[1:] + np.sqrt(0.04) * (noises[1:] + noises[:-1]) / 2
     np.testing.assert_allclose(updates[1:], expected, rtol=1e-4, atol=1e-6)
 
@@ -358,26 +360,32 @@ def test_at_friction_one_baoa_averages_the_noise_of_two_steps() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: db.psgld(0.1, num_data=0), "num_data must be a whole number of at least 1, not 0"),
-        (lambda: db.psgld(0.1, num_data=9, decay=1.0), r"decay must lie between 0 and 1, not 1\.0"),
-        (lambda: db.psgld(0.1, num_data=9, damping=0.0), r"damping must be a positive number, not 0\.0"),
+        (lambda: db.samplers.psgld(0.1, num_data=0), "num_data must be a whole number of at least 1, not 0"),
+        (lambda: db.samplers.psgld(0.1, num_data=9, decay=1.0), r"decay must lie between 0 and 1, not 1\.0"),
+        (lambda: db.samplers.psgld(0.1, num_data=9, damping=0.0), r"damping must be a positive number, not 0\.0"),
         (
-            lambda: db.psgld(0.1, num_data=9, adapt_steps=0),
+            lambda: db.samplers.psgld(0.1, num_data=9, adapt_steps=0),
             r"adapt_steps .* must be a whole number of at least 1, not 0",
         ),
-        (lambda: db.sghmc(0.1, friction=0.0), r"friction must lie in \(0, 1\], not 0\.0"),
-        (lambda: db.sghmc(0.1, friction=1.5), r"friction must lie in \(0, 1\], not 1\.5"),
-        (lambda: db.sghmc(0.1, friction="1"), r"friction must lie in \(0, 1\], not '1'"),
-        (lambda: db.sghmc(0.1, noise_estimate=-1.0), r"noise_estimate must be zero or a positive number, not -1\.0"),
-        (lambda: db.sghmc(0.1, 0.1, 0.1), r"noise_estimate=0\.1 must lie below friction=0\.1: use more friction, or"),
-        (lambda: db.scale_adapted_sghmc(0.1, 2.0, adapt_steps=5), r"friction must lie in \(0, 1\], not 2\.0"),
-        (lambda: db.scale_adapted_sghmc(0.1, adapt_steps=1.5), "adapt_steps .* must be a whole number"),
-        (lambda: db.sgnht(0.1, friction=-0.1), r"friction must lie in \(0, 1\], not -0\.1"),
-        (lambda: db.baoa(0.1, friction=float("nan")), r"friction must lie in \(0, 1\], not nan"),
-        (lambda: db.cyclical(0.0, 10), r"peak must be a positive number, not 0\.0"),
-        (lambda: db.cyclical(0.1, 0), "cycle must be a whole number of at least 1, not 0"),
-        (lambda: db.cyclical(0.1, 10, explore=1.0), r"explore must lie between 0 and 1, not 1\.0"),
-        (lambda: db.cyclical(0.1, 10, temperature=-1.0), r"temperature must be a positive number, not -1\.0"),
+        (lambda: db.samplers.sghmc(0.1, friction=0.0), r"friction must lie in \(0, 1\], not 0\.0"),
+        (lambda: db.samplers.sghmc(0.1, friction=1.5), r"friction must lie in \(0, 1\], not 1\.5"),
+        (lambda: db.samplers.sghmc(0.1, friction="1"), r"friction must lie in \(0, 1\], not '1'"),
+        (
+            lambda: db.samplers.sghmc(0.1, noise_estimate=-1.0),
+            r"noise_estimate must be zero or a positive number, not -1\.0",
+        ),
+        (
+            lambda: db.samplers.sghmc(0.1, 0.1, 0.1),
+            r"noise_estimate=0\.1 must lie below friction=0\.1: use more friction, or",
+        ),
+        (lambda: db.samplers.scale_adapted_sghmc(0.1, 2.0, adapt_steps=5), r"friction must lie in \(0, 1\], not 2\.0"),
+        (lambda: db.samplers.scale_adapted_sghmc(0.1, adapt_steps=1.5), "adapt_steps .* must be a whole number"),
+        (lambda: db.samplers.sgnht(0.1, friction=-0.1), r"friction must lie in \(0, 1\], not -0\.1"),
+        (lambda: db.samplers.baoa(0.1, friction=float("nan")), r"friction must lie in \(0, 1\], not nan"),
+        (lambda: db.schedules.cyclical(0.0, 10), r"peak must be a positive number, not 0\.0"),
+        (lambda: db.schedules.cyclical(0.1, 0), "cycle must be a whole number of at least 1, not 0"),
+        (lambda: db.schedules.cyclical(0.1, 10, explore=1.0), r"explore must lie between 0 and 1, not 1\.0"),
+        (lambda: db.schedules.cyclical(0.1, 10, temperature=-1.0), r"temperature must be a positive number, not -1\.0"),
     ],
 )
 def test_bad_arguments_are_named(make: Any, message: str) -> None:
@@ -386,7 +394,7 @@ def test_bad_arguments_are_named(make: Any, message: str) -> None:
 
 
 def test_settings_may_be_injected() -> None:
-    sampler = optax.inject_hyperparams(db.sghmc)(step_size=0.1, friction=0.2)
+    sampler = optax.inject_hyperparams(db.samplers.sghmc)(step_size=0.1, friction=0.2)
     params = jnp.ones(3)
     updates, _ = jax.jit(sampler.update)(params, sampler.init(params), params, key=jax.random.key(0))
     assert jnp.all(updates != 0)
@@ -397,12 +405,12 @@ def test_settings_may_be_injected() -> None:
 
 def test_the_cyclical_schedule_is_that_of_zhang_and_others() -> None:
     """alpha_0/2 [cos(pi mod(k - 1, C) / C) + 1] for k = 1, 2, ...; noise from the share `explore` on."""
-    step_size, temperature = db.cyclical(0.3, cycle=7, explore=0.5, temperature=0.25)
+    step_size, temperature = db.schedules.cyclical(0.3, cycle=7, explore=0.5, temperature=0.25)
     counts = jnp.arange(30, dtype=jnp.int32)
     shares = (np.arange(30) % 7) / 7
     np.testing.assert_allclose(jax.vmap(step_size)(counts), 0.15 * (np.cos(np.pi * shares) + 1), rtol=1e-5)
     np.testing.assert_array_equal(jax.vmap(temperature)(counts), np.where(shares < 0.5, 0.0, 0.25))
-    always = db.cyclical(0.3, cycle=7, explore=0.0).temperature
+    always = db.schedules.cyclical(0.3, cycle=7, explore=0.0).temperature
     np.testing.assert_array_equal(jax.vmap(always)(counts), 1.0)
 
 
@@ -413,7 +421,7 @@ def test_thin_as_long_as_a_cycle_keeps_the_draw_at_the_end_of_each(regression: A
         return jnp.zeros((), jnp.int32)
 
     def update(grads: Any, state: jax.Array, params: Any = None, **extra: Any) -> Any:
-        step = db.cyclical(0.3, cycle=5).step_size(state)
+        step = db.schedules.cyclical(0.3, cycle=5).step_size(state)
         return jax.tree.map(lambda w: jnp.full_like(w, step) - w, params), state + 1
 
     posterior, data = regression

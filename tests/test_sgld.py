@@ -44,18 +44,20 @@ def test_sgld_composes_with_clipping() -> None:
 
 
 def test_the_stepped_schedule_halves_where_the_paper_halves() -> None:
-    schedule = db.stepped(1e-5, factor=0.5, every=80_000)
+    schedule = db.schedules.stepped(1e-5, factor=0.5, every=80_000)
     steps, expected = [0, 79_999, 80_000, 159_999, 160_000, 400_000], [1, 1, 1 / 2, 1 / 2, 1 / 4, 1 / 32]
     np.testing.assert_allclose([float(schedule(t)) for t in steps], 1e-5 * np.array(expected), rtol=1e-6)
 
 
 def test_the_polynomial_schedule_is_that_of_welling_and_teh() -> None:
     steps = np.array([0, 1, 10, 12_345, 10**7])
-    values = [float(db.polynomial(0.3, offset=2.5, power=0.55)(jnp.int32(t))) for t in steps]
+    values = [float(db.schedules.polynomial(0.3, offset=2.5, power=0.55)(jnp.int32(t))) for t in steps]
     np.testing.assert_allclose(values, 0.3 * (2.5 + steps) ** -0.55, rtol=1e-5)
 
 
-@pytest.mark.parametrize("schedule", [db.stepped(0.1, 0.5, 2), db.polynomial(0.1)], ids=["stepped", "polynomial"])
+@pytest.mark.parametrize(
+    "schedule", [db.schedules.stepped(0.1, 0.5, 2), db.schedules.polynomial(0.1)], ids=["stepped", "polynomial"]
+)
 def test_schedules_work_on_traced_counts(schedule: optax.Schedule) -> None:
     counts = jnp.arange(5, dtype=jnp.int32)
     traced = jax.vmap(schedule)(counts)

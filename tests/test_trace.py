@@ -80,15 +80,15 @@ def test_a_few_inputs_are_traced_and_no_class_twice() -> None:
 
 
 @pytest.fixture(scope="module")
-def parts(logistic: db.Network, classes: db.Data) -> db.Distillation:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+def parts(logistic: db.Network, classes: db.Data) -> db.student.Distillation:
+    posterior = db.Posterior(logistic, db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(0.05), *classes, batch_size=4, burn_in=3, thin=2)
     student = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1))
     settings = db.Settings(num_chains=3, query_batch=4)
-    return db.distillation(chain, student, db.jitter(0.5), settings, monitor=classes.x)
+    return db.distillation(chain, student, db.queries.jitter(0.5), settings, monitor=classes.x)
 
 
-def test_the_loop_traces_what_the_kept_draws_predict(parts: db.Distillation, classes: db.Data) -> None:
+def test_the_loop_traces_what_the_kept_draws_predict(parts: db.student.Distillation, classes: db.Data) -> None:
     state = parts.burn(parts.init(jax.random.key(0)), np.int32(3))
     expected = []
     for _ in range(5):

@@ -159,7 +159,7 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Predictive:
     """The average of what draws predict; `draws` has one or more axes of draws in front, as `sample` returns them.
 
     >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> x = jnp.zeros((5, 2))
     >>> draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(0), 3))
     >>> predict_draws(posterior, draws, x).probs.shape

@@ -2,7 +2,6 @@
 
 from darkbayes.student.diagnosis import Diagnosis, RunDiagnostics, diagnose
 from darkbayes.student.families import Family, GaussianStudent, MixtureStudent, SoftmaxStudent
-from darkbayes.student.images import affine, distortion, elastic, image_queries
 from darkbayes.student.loop import (
     Distillation,
     DistillationState,
@@ -18,8 +17,12 @@ from darkbayes.student.network import Student
 from darkbayes.student.queries import (
     Context,
     Queries,
+    affine,
     compose,
+    distortion,
+    elastic,
     exchange,
+    image_queries,
     jitter,
     mix,
     mixup,
