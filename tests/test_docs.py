@@ -87,7 +87,7 @@ def lay(command: Fit) -> None:
     write_json(out / "schema.json", schema_to_dict(schema))
     write_json(out / "fit.json", {"options": dataclasses.asdict(options)})
     write_arrays(out / "student.safetensors", named_leaves(params))
-    write_bytes(out / "student.onnx", api.to_onnx(student, params, schema))
+    write_bytes(out / "student.onnx", db.to_onnx(student, params, schema))
 
 
 @pytest.fixture

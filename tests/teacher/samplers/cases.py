@@ -1,4 +1,4 @@
-"""Every sampler, ready to be put through the same tests. A new one is an entry here; see `test_samplers.py`."""
+"""Every sampler, ready to be put through the same tests. A new one is an entry here; see `test_every_sampler.py`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 import darkbayes as db
@@ -100,3 +101,18 @@ SAMPLERS = {
     "sgnht": Sampler(lambda eta, heat=1.0: db.samplers.sgnht(eta, friction=0.2, temperature=heat), 0.002),
     "baoa": Sampler(lambda eta, heat=1.0: db.samplers.baoa(eta, friction=0.2, temperature=heat), 0.002),
 }
+
+GRADIENTS = np.random.default_rng(0).normal(size=(12, 3)) * [0.1, 1.0, 10.0]
+"""Twelve gradients of three weights, to walk through by hand."""
+
+
+def path(transformation: Any, gradients: np.ndarray, **extras: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """The updates on given gradients, the noise that went into each, and the states after each."""
+    state, step, updates, noises, states = transformation.init(jnp.zeros(3)), jax.jit(transformation.update), [], [], []
+    for t, g in enumerate(gradients):
+        update, state = step(jnp.asarray(g, jnp.float32), state, key=jax.random.key(t), **extras)
+        updates.append(update)
+        noises.append(jax.random.normal(jax.random.key(t), (3,)))
+        states.append(state)
+    stacked = jax.tree.map(lambda *leaves: np.asarray(jnp.stack(leaves), np.float64), *states)
+    return np.asarray(updates, np.float64), np.asarray(noises, np.float64), stacked

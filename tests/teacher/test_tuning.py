@@ -18,9 +18,9 @@ import pytest
 import darkbayes as db
 from darkbayes import runs
 from darkbayes.bench import laws
+from darkbayes.teacher import exploration, with_choices
 from darkbayes.teacher import tuning as tuning_module
-from darkbayes.teacher import with_choices
-from samplers import SAMPLERS
+from teacher.samplers.cases import SAMPLERS
 
 CHAINS = 16
 
@@ -145,7 +145,7 @@ def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed
     assert max(shares) < 0.15
     assert all(of.heating <= 0.1001 and of.step_size < longest_step(conjugate) for of in found)
     hasty = tuned(chain, max_burn_in=1)
-    assert hasty.burn_in == tuning_module.FIRST_PHASE
+    assert hasty.burn_in == exploration.FIRST_PHASE
     assert not hasty.settled
     assert "which was not enough for all to settle (standardise the inputs, or" in hasty.explain()
 
@@ -200,7 +200,7 @@ def test_the_length_is_as_asked_for(chain: Any, choices: db.teacher.Choices, one
     with pytest.raises(db.InvalidInput, match=f"steps must be a whole number of at least {burn_in + 1}, not 100"):
         tuned(chain, steps=100)
     by_time = tuned(chain, seconds=40.0)  # The last phase, as long as burn-in, has taken one second.
-    assert by_time.burn_in == tuning_module.FIRST_PHASE
+    assert by_time.burn_in == exploration.FIRST_PHASE
     assert 40 * burn_in <= by_time.steps < 40 * burn_in + thin
     assert by_time.reason == "as many as 40 seconds allow"
     assert tuned(chain, seconds=1e-3).steps >= burn_in + tuning_module.LEAST_STEPS
@@ -285,13 +285,13 @@ def test_chains_that_leave_the_finite_numbers_begin_again_with_smaller_steps(
     chain: Any, conjugate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from a start that looks a million times softer than what comes after it."""
-    real = tuning_module._phase
+    real = exploration._phase
 
     def deceived(chains: Any, states: Any, steps: Any, *rest: Any) -> Any:
         after, seen = real(chains, states, steps, *rest)
         return after, seen if steps else dataclasses.replace(seen, stiffness=1e-6 * seen.stiffness)
 
-    monkeypatch.setattr(tuning_module, "_phase", deceived)
+    monkeypatch.setattr(exploration, "_phase", deceived)
     assert tuned(chain).step_size == pytest.approx(longest_step(conjugate), rel=0.02)
 
 

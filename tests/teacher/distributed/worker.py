@@ -1,4 +1,4 @@
-"""One process of the distributed runs in test_distributed.py: ``python distributed_worker.py TASK.json NUMBER``."""
+"""One process of the distributed runs in test_chain.py: ``python worker.py TASK.json NUMBER``."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.files import write_arrays, write_text
-from darkbayes.teacher import distributed
+from darkbayes.teacher.distributed import chain as distributed
 
 
 def end_itself_in(call: int, with_signal: int) -> None:

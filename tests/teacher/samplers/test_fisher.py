@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import darkbayes as db
+from teacher.samplers.cases import GRADIENTS, path
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -188,3 +189,10 @@ def test_weights_of_half_precision_stay_so_and_their_squares_are_followed_in_sin
 def test_bad_arguments_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
         db.samplers.fisher_sgld(**{"step_size": 0.1, "prior_precision": 1.0, "batch_share": None} | arguments)
+
+
+def test_the_fisher_information_freezes() -> None:
+    sampler = db.samplers.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
+    states = path(sampler, GRADIENTS)[2]
+    assert np.all(states.squares[4] != states.squares[3])
+    np.testing.assert_array_equal(states.squares[5:], np.broadcast_to(states.squares[4], (7, 3)))
