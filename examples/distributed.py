@@ -36,7 +36,7 @@ def work(arguments: argparse.Namespace) -> None:
     mine = rng.integers(arguments.processes, size=len(x)) == arguments.number
 
     # `num_data` counts the examples of all shards.
-    posterior = db.Posterior(db.mlp([10], 1), db.Gaussian(4.0), db.GaussianPrior(1.0), num_data=len(x))
+    posterior = db.Posterior(db.mlp([10], 1), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=len(x))
     chain = db.distributed_chain(
         posterior,
         db.sgld(1e-5),

@@ -43,7 +43,7 @@ def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
     """The regression: above what is predicted, below how unsure it is."""
     x, y = curve()
     grid = np.linspace(-5, 5, 300)[:, None]
-    fitted = fit(db.as_data(x[:, None], y[:, None]), None, key, OPTIONS, queries=db.uniform_box(-6, 6))
+    fitted = fit(db.data.as_data(x[:, None], y[:, None]), None, key, OPTIONS, queries=db.queries.uniform_box(-6, 6))
     told = fitted.predict(grid)
     mean, noise, doubt = (np.asarray(of)[:, 0] for of in (told.mean, np.sqrt(told.aleatoric), np.sqrt(told.epistemic)))
     total = np.sqrt(noise**2 + doubt**2)
@@ -61,7 +61,7 @@ def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
 def draw_maps(axes: list[plt.Axes], key: jax.Array) -> None:
     """The classification: where the classes overlap, and where nothing was seen."""
     x, y = moons()
-    fitted = fit(db.as_data(x, y), 2, key, OPTIONS, queries=db.uniform_box(-5, 5))
+    fitted = fit(db.data.as_data(x, y), 2, key, OPTIONS, queries=db.queries.uniform_box(-5, 5))
     line = np.linspace(-4, 4, 120)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     told = fitted.predict(grid)

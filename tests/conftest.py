@@ -48,7 +48,7 @@ def compilations() -> Iterator[Counter[str]]:
 @pytest.fixture(scope="session")
 def classes() -> db.Data:
     """Ten points of each of two classes in the plane."""
-    return db.toy2d(jax.random.key(0))
+    return db.data.toy2d(jax.random.key(0))
 
 
 @pytest.fixture(scope="session")
@@ -96,8 +96,8 @@ def conjugate(linear: db.Network) -> Conjugate:
     y = x @ [[1.0], [-0.5]] + rng.normal(size=(6, 1)) / np.sqrt(noise_precision)
     covariance = np.linalg.inv(prior_precision * np.eye(2) + noise_precision * x.T @ x)
     mean = noise_precision * covariance @ x.T @ y[:, 0]
-    posterior = db.Posterior(linear, db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=6)
-    return Conjugate(posterior, db.as_data(x, y), prior_precision, noise_precision, mean, covariance)
+    posterior = db.Posterior(linear, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=6)
+    return Conjugate(posterior, db.data.as_data(x, y), prior_precision, noise_precision, mean, covariance)
 
 
 class Moments(NamedTuple):
@@ -169,7 +169,7 @@ def draw_stack() -> Any:
     """Stacks independent draws: ``draw_stack(posterior, x, number)``."""
 
     @eqx.filter_jit
-    def stack(posterior: db.Posterior, x: jax.Array, number: int) -> db.Draw:
+    def stack(posterior: db.Posterior, x: jax.Array, number: int) -> db.model.Draw:
         return jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(0), number))
 
     return stack

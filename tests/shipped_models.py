@@ -51,7 +51,7 @@ def content(name: str) -> bytes:
     schema = SCHEMAS[name]
     classes = isinstance(schema.target, ClassTarget)
     family = (
-        db.SoftmaxStudent(len(schema.target.classes), decompose=True) if classes else db.GaussianStudent(decompose=True)
+        db.outcomes.SoftmaxHead(len(schema.target.classes), decompose=True) if classes else db.outcomes.GaussianHead(decompose=True)
     )
     network = db.mlp([16, 16], family.width)
     student = db.Student(network, family, optax.adam(1e-3))

@@ -35,13 +35,13 @@ def settled(steps: int, learning_rate: float = 0.02) -> optax.GradientTransforma
 
 def tiny(likelihood: Any, prior: Any = None, hidden: tuple[int, ...] = (4,), num_data: int = 20) -> db.Posterior:
     return db.Posterior(
-        db.mlp(hidden, likelihood.width, jnp.tanh), likelihood, prior or db.GaussianPrior(1.0), num_data=num_data
+        db.mlp(hidden, likelihood.width, jnp.tanh), likelihood, prior or db.priors.GaussianPrior(1.0), num_data=num_data
     )
 
 
 @pytest.fixture(scope="module")
 def curve() -> db.Data:
-    data = db.toy1d(jax.random.key(0))
+    data = db.data.toy1d(jax.random.key(0))
     return db.Data(data.x / 2.0, data.y / 25.0)
 
 
@@ -71,12 +71,12 @@ def test_variational_methods_find_the_closest_factorised_gaussian(settings: Any,
     deviation = 1 / np.sqrt(np.diag(precision))
 
     posterior = db.Posterior(
-        db.mlp([], 1), db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=12
+        db.mlp([], 1), db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=12
     )
     optimiser = optax.sgd(optax.cosine_decay_schedule(0.1, 8000))
     method = kind(posterior, optimiser, 8000, batch_size, initial_std=0.1, **options)
     keys = jax.random.split(jax.random.key(0), 64)
-    fits = jax.vmap(method.fit, in_axes=(0, None))(keys, db.as_data(x, y))
+    fits = jax.vmap(method.fit, in_axes=(0, None))(keys, db.data.as_data(x, y))
     mean, std = (
         np.concatenate([leaf.reshape(64, -1) for leaf in jax.tree.leaves(of.network)], axis=1)
         for of in (fits.mean, fits.std)
@@ -101,8 +101,8 @@ def test_bayes_by_backprop_without_information_approximates_the_mixture_prior(li
     expected = np.exp(optimize.minimize_scalar(divergence, bounds=(-3.0, 1.0), method="bounded").x)
     assert 1.1 * narrow < expected < 0.9 * wide
 
-    prior = db.ScaleMixturePrior(weight=weight, wide=wide, narrow=narrow)
-    posterior = db.Posterior(linear, db.Gaussian(1.0), prior, num_data=1)
+    prior = db.priors.ScaleMixturePrior(weight=weight, wide=wide, narrow=narrow)
+    posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), prior, num_data=1)
     method = BayesByBackprop(posterior, settled(5000), 5000, None, samples=4, initial_std=0.1)
     fitted = method.fit(jax.random.key(0), db.Data(jnp.zeros((1, 200)), jnp.zeros((1, 1))))
     np.testing.assert_allclose(np.mean(fitted.std.network), expected, rtol=0.02)
@@ -119,7 +119,7 @@ def test_the_geometric_weights_of_an_epoch_sum_to_one_and_halve(batches: int) ->
 
 def test_the_empirical_prior_is_the_closest_gaussian_to_all_weights() -> None:
     rng = np.random.default_rng(0)
-    weights = db.Normal(jnp.asarray(rng.normal(0.3, 1.0, 50)), jnp.asarray(rng.gamma(2.0, size=50)))
+    weights = db.outcomes.Normal(jnp.asarray(rng.normal(0.3, 1.0, 50)), jnp.asarray(rng.gamma(2.0, size=50)))
 
     def divergence(prior: np.ndarray) -> float:
         mean, variance, m, v = np.asarray(weights.mean), np.asarray(weights.variance), prior[0], np.exp(prior[1])
@@ -131,7 +131,7 @@ def test_the_empirical_prior_is_the_closest_gaussian_to_all_weights() -> None:
 
 
 def test_the_divergence_from_the_empirical_prior_is_a_sum_of_log_ratios(curve: db.Data) -> None:
-    method = VariationalInference(tiny(db.GaussianSampledNoise()), optax.sgd(0.1), 1, None)
+    method = VariationalInference(tiny(db.outcomes.GaussianSampledNoise()), optax.sgd(0.1), 1, None)
     fitted = method.start(jax.random.key(0), curve.x)
     means = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(fitted.mean.network)])
     scale = np.sqrt(means.var() + 0.01**2)
@@ -140,7 +140,7 @@ def test_the_divergence_from_the_empirical_prior_is_a_sum_of_log_ratios(curve: d
 
 def test_a_mean_field_has_the_moments_it_says_and_covers_the_noise_precision(curve: db.Data) -> None:
     """20,000 draws; fails by chance with probability 1e-4 for another seed."""
-    method = BayesByBackprop(tiny(db.GaussianSampledNoise()), optax.sgd(0.1), 1, None, initial_std=0.5)
+    method = BayesByBackprop(tiny(db.outcomes.GaussianSampledNoise()), optax.sgd(0.1), 1, None, initial_std=0.5)
     fitted = method.start(jax.random.key(0), curve.x)
     draws = method.draws(jax.random.key(1), fitted, 20_000)
     assert draws.likelihood.shape == (20_000, 1)
@@ -161,7 +161,7 @@ def test_sgd_finds_the_posterior_mode(conjugate: Any) -> None:
 
 def test_an_ensemble_is_the_mixture_of_the_fits_of_its_members(curve: db.Data) -> None:
     """The second of two ensembles that are fitted side by side, each on data of its own."""
-    member = SGD(tiny(db.GaussianInputNoise()), optax.sgd(1e-2), 50, 10)
+    member = SGD(tiny(db.outcomes.GaussianInputNoise()), optax.sgd(1e-2), 50, 10)
     ensemble, keys = Ensemble(member, size=3), jax.random.split(jax.random.key(0), 2)
     several = db.Data(jnp.stack([-curve.x, curve.x]), jnp.stack([curve.y + 1, curve.y]))
     fitted = jax.tree.map(lambda leaf: leaf[1], jax.vmap(ensemble.fit)(keys, several))
@@ -176,7 +176,7 @@ def test_an_ensemble_is_the_mixture_of_the_fits_of_its_members(curve: db.Data) -
 
 
 def test_dropout_of_nothing_is_sgd(curve: db.Data) -> None:
-    posterior, optimiser, key = tiny(db.GaussianSampledNoise()), optax.sgd(0.1), jax.random.key(0)
+    posterior, optimiser, key = tiny(db.outcomes.GaussianSampledNoise()), optax.sgd(0.1), jax.random.key(0)
     plain = SGD(posterior, optimiser, 100, 10).fit(key, curve)
     dropout = Dropout(posterior, optimiser, 100, 10, rate=0.0).fit(key, curve)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), plain, dropout)
@@ -185,7 +185,7 @@ def test_dropout_of_nothing_is_sgd(curve: db.Data) -> None:
 def test_the_dropout_loss_averages_over_masks_of_units() -> None:
     """On a linear layer behind dropped inputs the expected loss is known: Srivastava et al., section 9.1."""
     rate, x, y = 0.25, jnp.array([[1.0, -2.0, 0.5]]), jnp.array([[0.7]])
-    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.GaussianPrior(1.0), num_data=1)
+    posterior = db.Posterior(db.mlp([], 1), db.outcomes.Gaussian(2.0), db.priors.GaussianPrior(1.0), num_data=1)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.0, input_rate=rate)
     draw = posterior.init(jax.random.key(0), x)
     keys = jax.random.split(jax.random.key(1), 20_000)
@@ -198,7 +198,7 @@ def test_the_dropout_loss_averages_over_masks_of_units() -> None:
 def test_examples_have_masks_of_their_own() -> None:
     """The loss on copies of one example varies less than on one, by the number of copies."""
     x, y = jnp.array([[1.0, -2.0, 0.5]]), jnp.array([[0.7]])
-    posterior = db.Posterior(db.mlp([], 1), db.Gaussian(2.0), db.GaussianPrior(1.0), num_data=1)
+    posterior = db.Posterior(db.mlp([], 1), db.outcomes.Gaussian(2.0), db.priors.GaussianPrior(1.0), num_data=1)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.0, input_rate=0.5)
     draw, keys = posterior.init(jax.random.key(0), x), jax.random.split(jax.random.key(1), 4000)
 
@@ -212,7 +212,7 @@ def test_examples_have_masks_of_their_own() -> None:
 def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) -> None:
     """The rate of zeros and the mean weight, at five standard errors of 4,000 passes."""
     rate, number = 0.3, 4000
-    method = Dropout(tiny(db.GaussianSampledNoise(), hidden=(5, 6)), optax.sgd(0.1), 1, None, rate=rate)
+    method = Dropout(tiny(db.outcomes.GaussianSampledNoise(), hidden=(5, 6)), optax.sgd(0.1), 1, None, rate=rate)
     fitted = method.start(jax.random.key(0), curve.x)
     draws = method.draws(jax.random.key(1), fitted, number)
     np.testing.assert_array_equal(draws.network[0].weight, np.tile(fitted.network[0].weight, (number, 1, 1)))
@@ -227,7 +227,7 @@ def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) 
 
 def test_the_mean_pass_of_a_linear_network_is_the_standard_prediction() -> None:
     """Exactly so in expectation; here at five standard errors of 4,000 passes."""
-    posterior = db.Posterior(db.mlp([6], 1, lambda x: x), db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=4)
+    posterior = db.Posterior(db.mlp([6], 1, lambda x: x), db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=4)
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.4, input_rate=0.2)
     x = jax.random.normal(jax.random.key(0), (4, 3))
     fitted = method.start(jax.random.key(1), x)
@@ -252,13 +252,13 @@ def make(kind: str, posterior: db.Posterior) -> Any:
 
 @pytest.mark.parametrize("kind", ["sgd", "dropout", "bbb", "vi"])
 @pytest.mark.parametrize(
-    "likelihood", [db.GaussianSampledNoise(), db.GaussianInputNoise(), db.Softmax(2)], ids=lambda it: type(it).__name__
+    "likelihood", [db.outcomes.GaussianSampledNoise(), db.outcomes.GaussianInputNoise(), db.outcomes.Softmax(2)], ids=lambda it: type(it).__name__
 )
 def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, curve: db.Data, classes: db.Data) -> None:
-    method, data = make(kind, tiny(likelihood)), classes if isinstance(likelihood, db.Softmax) else curve
+    method, data = make(kind, tiny(likelihood)), classes if isinstance(likelihood, db.outcomes.Softmax) else curve
 
     @eqx.filter_jit
-    def draws(key: jax.Array) -> db.Draw:
+    def draws(key: jax.Array) -> db.model.Draw:
         return method.draws(key, method.fit(key, data), 3)
 
     # Random numbers of a kind that is quick to compile.
@@ -268,7 +268,7 @@ def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, cur
 
 @pytest.mark.parametrize("kind", ["dropout", "bbb"])
 def test_fits_side_by_side_are_the_fits_one_by_one(kind: str, curve: db.Data) -> None:
-    method, keys = make(kind, tiny(db.GaussianSampledNoise())), jax.random.split(jax.random.key(0), 2)
+    method, keys = make(kind, tiny(db.outcomes.GaussianSampledNoise())), jax.random.split(jax.random.key(0), 2)
     several = db.Data(jnp.stack([curve.x, curve.x[::-1] / 2]), jnp.stack([curve.y, curve.y[::-1] + 1]))
     together = jax.vmap(method.fit)(keys, several)
     alone = [method.fit(key, db.Data(several.x[i], several.y[i])) for i, key in enumerate(keys)]
@@ -276,14 +276,14 @@ def test_fits_side_by_side_are_the_fits_one_by_one(kind: str, curve: db.Data) ->
 
 
 def test_a_second_fit_compiles_nothing(curve: db.Data, compilations: Any) -> None:
-    method = BayesByBackprop(tiny(db.GaussianSampledNoise()), optax.sgd(1e-2), 5, 5)
+    method = BayesByBackprop(tiny(db.outcomes.GaussianSampledNoise()), optax.sgd(1e-2), 5, 5)
     for seed in range(3):
         method.fit(jax.random.key(seed), curve)
     assert compilations["_fit"] == 1
 
 
 def test_a_fit_that_diverges_says_so(curve: db.Data) -> None:
-    method = SGD(tiny(db.Gaussian(1.0), hidden=()), optax.sgd(1e6), 50, None)
+    method = SGD(tiny(db.outcomes.Gaussian(1.0), hidden=()), optax.sgd(1e6), 50, None)
     with pytest.raises(db.Divergence, match="smaller learning rate"):
         method.fit(jax.random.key(0), curve)
     together = jax.vmap(method.fit, in_axes=(0, None))(jax.random.split(jax.random.key(0), 2), curve)
@@ -309,19 +309,19 @@ def test_a_fit_that_diverges_says_so(curve: db.Data) -> None:
 )
 def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        make(tiny(db.GaussianSampledNoise(), db.ScaleMixturePrior()))
+        make(tiny(db.outcomes.GaussianSampledNoise(), db.priors.ScaleMixturePrior()))
 
 
 def test_dropout_refuses_networks_without_plain_layers(curve: db.Data, linear: db.Network) -> None:
     modules = db.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
     for network, found in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
-        posterior = db.Posterior(network, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=20)
+        posterior = db.Posterior(network, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
         with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear, not ({found})"):
             Dropout(posterior, optax.sgd(0.1), 5, None, rate=0.5).fit(jax.random.key(0), curve)
 
 
 def test_data_of_another_size_are_refused_even_when_stacked(curve: db.Data) -> None:
-    method: Trained = SGD(tiny(db.GaussianSampledNoise(), num_data=19), optax.sgd(0.1), 5, None)
+    method: Trained = SGD(tiny(db.outcomes.GaussianSampledNoise(), num_data=19), optax.sgd(0.1), 5, None)
     with pytest.raises(db.InvalidInput, match="num_data=19"):
         method.fit(jax.random.key(0), curve)
     with pytest.raises(db.InvalidInput, match="num_data=19"):

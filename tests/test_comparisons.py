@@ -13,14 +13,14 @@ from darkbayes.bench import samplers, targets
 from darkbayes.cli import main
 from darkbayes.report import pivot, write_bench_figure
 
-POSTERIOR = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+POSTERIOR = db.Posterior(db.mlp([3], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
 GRID = jnp.linspace(-3.0, 3.0, 8).reshape(4, 2)
 
 
 @pytest.fixture(scope="module")
 def problem() -> samplers.Problem:
     """Two draws of the data, with random weights for a truth: nothing is to be close to it."""
-    data = [db.toy2d(jax.random.key(trial)) for trial in range(2)]
+    data = [db.data.toy2d(jax.random.key(trial)) for trial in range(2)]
     draws = jax.vmap(lambda key: POSTERIOR.init(key, data[0].x))(jax.random.split(jax.random.key(9), 5))
     truth = [db.predict_draws(POSTERIOR, draws, GRID)] * 2
     return samplers.Problem("toy2d", POSTERIOR, data, [GRID] * 2, truth, None, chains=2, steps=5120)

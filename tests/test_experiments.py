@@ -16,7 +16,7 @@ from darkbayes.files import read_arrays
 from darkbayes.paper import EXPERIMENTS, boston, mnist, regression, uci
 from darkbayes.runs import Run
 from darkbayes.student import Settings
-from darkbayes.teacher import tuning
+from darkbayes.teacher import exploration, tuning
 
 CHAINS = {"trials": 2, "steps": 60, "burn_in": 20, "thin": 10, "hidden": (4,)}
 SETTINGS = Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3)
@@ -80,9 +80,10 @@ def tiny_presets():
         patch.setattr(regression, "DRAWS", 4)
         patch.setattr(boston, "LITERAL_SGD_STEPS", 5)
         patch.setattr(uci, "DATASETS", uci.DATASETS[:1])
-        in_a_hurry = {"FIRST_PHASE": 64, "LEAST_STEPS": 20, "MOST_STEPS": 60}
-        for name, value in (in_a_hurry | {"SETTLED": 1e9, "RISE": 1e9, "MEMORIES": 0}).items():
+        for name, value in {"LEAST_STEPS": 20, "MOST_STEPS": 60}.items():
             patch.setattr(tuning, name, value)
+        for name, value in {"FIRST_PHASE": 64, "SETTLED": 1e9, "RISE": 1e9, "MEMORIES": 0}.items():
+            patch.setattr(exploration, name, value)
         patch.setenv("DARKBAYES_COMMIT", COMMIT)
         yield
 

@@ -109,11 +109,11 @@ def head() -> LastLayer:
     """Four features of a fixed hidden layer, and a one: weights are Gaussian given the data."""
     prior_precision, noise_precision = 2.0, 5.0
     rng = np.random.default_rng(0)
-    data = db.as_data(rng.normal(size=(12, 2)), rng.normal(size=(12, 1)))
+    data = db.data.as_data(rng.normal(size=(12, 2)), rng.normal(size=(12, 1)))
     network = db.mlp([4], 1, jnp.tanh)
     params = network.init(jax.random.key(3), data.x)
-    some = db.subnetwork(network, params, db.last_layer(params))
-    posterior = db.Posterior(some, db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=12)
+    some = db.model.subnetwork(network, params, db.model.last_layer(params))
+    posterior = db.Posterior(some, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=12)
     hidden = np.tanh(np.asarray(data.x, np.float64) @ np.asarray(params[0].weight).T + np.asarray(params[0].bias))
     features = np.concatenate([hidden, np.ones((12, 1))], axis=1)
     precision = prior_precision * np.eye(5) + noise_precision * features.T @ features
@@ -145,23 +145,29 @@ def test_fixed_weights_are_no_part_of_a_draw_and_are_there_in_predictions(head: 
 def test_jitter_spreads_the_starts_of_chains_by_a_share_of_the_weights(trees_equal: Any) -> None:
     network, x = db.mlp([400], 1), jnp.ones((1, 50))
     params = network.init(jax.random.key(0), x)
-    begun = db.started_at(network, params, jitter=0.1).init(jax.random.key(1), x)
-    again = db.started_at(network, params, jitter=0.1).init(jax.random.key(2), x)
+    begun = db.model.started_at(network, params, jitter=0.1).init(jax.random.key(1), x)
+    again = db.model.started_at(network, params, jitter=0.1).init(jax.random.key(2), x)
     shift, size = begun[0].weight - params[0].weight, np.sqrt(np.mean(np.square(params[0].weight)))
     np.testing.assert_allclose(np.std(shift), 0.1 * size, rtol=0.05)
     assert not trees_equal(begun, again)
-    assert trees_equal(db.started_at(network, params).init(jax.random.key(1), x), params)
+    assert trees_equal(db.model.started_at(network, params).init(jax.random.key(1), x), params)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda params: db.started_at(db.mlp([4], 1), params, jitter=-1.0), "jitter"),
-        (lambda params: db.started_at(db.mlp([4], 1), params).init(jax.random.key(0), jnp.ones((1, 3))), "of shape"),
-        (lambda params: db.started_at(db.mlp([5], 1), params).init(jax.random.key(0), jnp.ones((1, 2))), "of shape"),
-        (lambda params: db.subnetwork(db.mlp([4], 1), params, (True, True, False)), "mask must be"),
-        (lambda params: db.subnetwork(db.mlp([4], 1), params, False), "chooses no weights"),
-        (lambda params: db.last_layer({"w": params}), "by hand"),
+        (lambda params: db.model.started_at(db.mlp([4], 1), params, jitter=-1.0), "jitter"),
+        (
+            lambda params: db.model.started_at(db.mlp([4], 1), params).init(jax.random.key(0), jnp.ones((1, 3))),
+            "of shape",
+        ),
+        (
+            lambda params: db.model.started_at(db.mlp([5], 1), params).init(jax.random.key(0), jnp.ones((1, 2))),
+            "of shape",
+        ),
+        (lambda params: db.model.subnetwork(db.mlp([4], 1), params, (True, True, False)), "mask must be"),
+        (lambda params: db.model.subnetwork(db.mlp([4], 1), params, False), "chooses no weights"),
+        (lambda params: db.model.last_layer({"w": params}), "by hand"),
     ],
 )
 def test_weights_and_masks_that_do_not_fit_are_refused(head: LastLayer, make: Any, message: str) -> None:

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 class CountingPosterior(eqx.Module):
-    def distribution(self, draw: jax.Array, x: jax.Array) -> db.Normal:
-        return db.Normal(jnp.full((len(x), 1), draw), jnp.ones((len(x), 1)))
+    def distribution(self, draw: jax.Array, x: jax.Array) -> db.outcomes.Normal:
+        return db.outcomes.Normal(jnp.full((len(x), 1), draw), jnp.ones((len(x), 1)))
 
 
 class CountingState(NamedTuple):
@@ -49,15 +49,15 @@ class CountingChain(eqx.Module):
 def mute_student(learning_rate: Any = 0.0) -> db.Student:
     """A student that always says N(0, 1), so that its loss tells the mean square of the draws that it hears of."""
     network = db.Network(lambda key, x: jnp.zeros(2), lambda params, x: jnp.broadcast_to(params[None], (len(x), 2)))
-    return db.Student(network, db.GaussianStudent(), optax.sgd(learning_rate))
+    return db.Student(network, db.outcomes.GaussianHead(), optax.sgd(learning_rate))
 
 
 def mean_square(loss: jax.Array) -> np.ndarray:
     return 2 * np.asarray(loss, np.float64) - np.log(2 * np.pi) - 1
 
 
-def counting(chain: CountingChain, **settings: int) -> tuple[db.Distillation, Any]:
-    parts = db.distillation(chain, mute_student(), db.training_inputs(), db.Settings(query_batch=2, **settings))
+def counting(chain: CountingChain, **settings: int) -> tuple[db.student.Distillation, Any]:
+    parts = db.distillation(chain, mute_student(), db.queries.training_inputs(), db.Settings(query_batch=2, **settings))
     return parts, parts.burn(parts.init(jax.random.key(0)), np.int32(chain.burn_in))
 
 
@@ -118,8 +118,8 @@ def test_draws_before_burn_in_never_reach_the_student_through_the_reservoir() ->
 
 def test_restarts_hear_the_same_from_different_starts() -> None:
     network = db.mlp([3], 2)
-    student = db.Student(network, db.GaussianStudent(), optax.sgd(1e-3))
-    parts = db.distillation(CountingChain(), student, db.jitter(1.0), db.Settings(query_batch=4, restarts=3))
+    student = db.Student(network, db.outcomes.GaussianHead(), optax.sgd(1e-3))
+    parts = db.distillation(CountingChain(), student, db.queries.jitter(1.0), db.Settings(query_batch=4, restarts=3))
     state, losses = parts.advance(parts.init(jax.random.key(0)), np.int32(2))
     assert losses.shape == (3,)
     assert len(np.unique(losses)) == 3
@@ -130,7 +130,7 @@ def test_restarts_hear_the_same_from_different_starts() -> None:
 
 
 def test_run_burns_in_and_then_runs_whole_rounds() -> None:
-    parts = db.distillation(CountingChain(burn_in=5, thin=4), mute_student(), db.training_inputs())
+    parts = db.distillation(CountingChain(burn_in=5, thin=4), mute_student(), db.queries.training_inputs())
     snapshots = [
         (snapshot.step, snapshot.loss, snapshot.divergence) for snapshot in parts.run(parts.init(jax.random.key(0)), 20)
     ]
@@ -141,7 +141,7 @@ def test_run_burns_in_and_then_runs_whole_rounds() -> None:
 
 
 def test_a_run_goes_on_where_a_state_stands(trees_equal: Any) -> None:
-    parts = db.distillation(CountingChain(burn_in=5, thin=4), mute_student(1e-3), db.training_inputs())
+    parts = db.distillation(CountingChain(burn_in=5, thin=4), mute_student(1e-3), db.queries.training_inputs())
     *_, whole = parts.run(parts.init(jax.random.key(0)), 29)
     *_, first = parts.run(parts.init(jax.random.key(0)), 13)
     *_, second = parts.run(first.state, 29)
@@ -155,33 +155,35 @@ def test_a_run_goes_on_where_a_state_stands(trees_equal: Any) -> None:
 
 @pytest.fixture(scope="module")
 def posterior(logistic: db.Network) -> db.Posterior:
-    return db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.5), num_data=20)
+    return db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.5), num_data=20)
 
 
 @pytest.fixture(scope="module")
-def teacher(posterior: db.Posterior, classes: db.Data) -> db.Chain:
+def teacher(posterior: db.Posterior, classes: db.Data) -> db.types.Chain:
     return db.minibatch_chain(posterior, db.sgld(0.02), *classes, batch_size=3)
 
 
 @pytest.fixture(scope="module")
 def student(logistic: db.Network) -> db.Student:
-    return db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.3), prior_precision=0.01)
+    return db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(0.3), prior_precision=0.01)
 
 
 FULL = db.Settings(num_chains=2, query_batch=4, update_every=2, updates=2, reservoir=3, reservoir_picks=2, restarts=2)
 
 
 @pytest.fixture(scope="module")
-def full(posterior: db.Posterior, classes: db.Data, student: db.Student) -> db.Distillation:
+def full(posterior: db.Posterior, classes: db.Data, student: db.Student) -> db.student.Distillation:
     """All features at once."""
     chain = db.minibatch_chain(posterior, db.sgld(0.02), *classes, batch_size=3, thin=4)
-    return db.distillation(chain, student, db.mix(db.jitter(0.5), db.uniform_box(-5.0, 5.0), 0.5), FULL)
+    return db.distillation(
+        chain, student, db.queries.mix(db.queries.jitter(0.5), db.queries.uniform_box(-5.0, 5.0), 0.5), FULL
+    )
 
 
 def test_algorithm_1_to_the_letter(teacher: Any, student: db.Student, classes: db.Data) -> None:
     """Five iterations by hand in numpy, with hand-derived gradients, given the same random numbers."""
     settings = db.Settings(query_batch=4)
-    parts = db.distillation(teacher, student, db.jitter(0.5), settings)
+    parts = db.distillation(teacher, student, db.queries.jitter(0.5), settings)
     state = parts.init(jax.random.key(5))
     theta = np.asarray(state.teacher.draws.network[0], np.float64)
     w = np.asarray(state.students[0], np.float64)
@@ -210,7 +212,7 @@ def test_algorithm_1_to_the_letter(teacher: Any, student: db.Student, classes: d
 
 
 def test_the_loop_compiles_once_whatever_the_length_of_its_chunks(
-    full: db.Distillation, compilations: Counter[str]
+    full: db.student.Distillation, compilations: Counter[str]
 ) -> None:
     state = full.init(jax.random.key(0))
     for rounds in (1, 3, 2, 7):
@@ -225,7 +227,7 @@ def test_a_whole_run_compiles_each_of_its_parts_once(
     teacher: Any, student: db.Student, compilations: Counter[str], posterior: db.Posterior, classes: db.Data
 ) -> None:
     chain = db.minibatch_chain(posterior, db.sgld(0.02), *classes, batch_size=3, burn_in=20)
-    parts = db.distillation(chain, student, db.jitter(0.5))
+    parts = db.distillation(chain, student, db.queries.jitter(0.5))
     snapshots = sum(1 for _ in parts.run(parts.init(jax.random.key(0)), 5000))
     assert snapshots > 4
     assert {name: compilations[name] for name in ("init", "burn", "advance", "divergences")} == {
@@ -236,7 +238,7 @@ def test_a_whole_run_compiles_each_of_its_parts_once(
     }
 
 
-def test_a_state_does_not_depend_on_how_its_steps_were_cut(full: db.Distillation, trees_equal: Any) -> None:
+def test_a_state_does_not_depend_on_how_its_steps_were_cut(full: db.student.Distillation, trees_equal: Any) -> None:
     start = full.burn(full.init(jax.random.key(1)), np.int32(3))
     whole, _ = full.advance(start, np.int32(7))
     start = full.burn(full.burn(full.init(jax.random.key(1)), np.int32(1)), np.int32(2))
@@ -245,7 +247,9 @@ def test_a_state_does_not_depend_on_how_its_steps_were_cut(full: db.Distillation
     assert trees_equal(whole, cut)
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(full: db.Distillation, trees_equal: Any) -> None:
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(
+    full: db.student.Distillation, trees_equal: Any
+) -> None:
     first, second, other = (full.advance(full.init(jax.random.key(seed)), np.int32(4))[0] for seed in (2, 2, 3))
     assert trees_equal(first, second)
     assert not trees_equal(first.students, other.students)
@@ -253,11 +257,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(full: db.Dist
 
 
 def test_the_teacher_is_the_same_whatever_the_student(
-    full: db.Distillation, posterior: db.Posterior, classes: db.Data, trees_equal: Any
+    full: db.student.Distillation, posterior: db.Posterior, classes: db.Data, trees_equal: Any
 ) -> None:
-    other = db.Student(db.mlp([4], 3), db.SoftmaxStudent(2, decompose=True), optax.sgd(0.01))
+    other = db.Student(db.mlp([4], 3), db.outcomes.SoftmaxHead(2, decompose=True), optax.sgd(0.01))
     parts = db.distillation(
-        full.chain, other, db.uniform_box(-1.0, 1.0), db.Settings(num_chains=2, query_batch=7), full.monitor
+        full.chain, other, db.queries.uniform_box(-1.0, 1.0), db.Settings(num_chains=2, query_batch=7), full.monitor
     )
     first, second = (each.advance(each.init(jax.random.key(2)), np.int32(4))[0] for each in (full, parts))
     assert trees_equal(first.teacher, second.teacher)
@@ -265,9 +269,9 @@ def test_the_teacher_is_the_same_whatever_the_student(
 
 
 def test_distillation_teaches(teacher: Any, logistic: db.Network, classes: db.Data) -> None:
-    learner = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1))
+    learner = db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(0.1))
     done = db.distil(
-        teacher, learner, db.training_inputs(), jax.random.key(0), steps=3000, monitor=classes.x, quiet=True
+        teacher, learner, db.queries.training_inputs(), jax.random.key(0), steps=3000, monitor=classes.x, quiet=True
     )
     truth = db.predict_average(done.average)
     untrained = db.predict_student(learner, learner.init(jax.random.key(9), classes.x), classes.x)
@@ -276,15 +280,15 @@ def test_distillation_teaches(teacher: Any, logistic: db.Network, classes: db.Da
 
 
 def test_the_monitored_inputs_are_the_users_or_queries_of_their_own(teacher: Any, student: db.Student) -> None:
-    own = db.distillation(teacher, student, db.jitter(1.0), monitor=np.zeros((7, 2)))
+    own = db.distillation(teacher, student, db.queries.jitter(1.0), monitor=np.zeros((7, 2)))
     assert own.init(jax.random.key(0)).average.mean["probs"].shape == (7, 2)
-    default = db.distillation(teacher, student, db.uniform_box(5.0, 6.0)).monitor
+    default = db.distillation(teacher, student, db.queries.uniform_box(5.0, 6.0)).monitor
     assert default.shape == (256, 2)
     assert jnp.all((default >= 5.0) & (default <= 6.0))
 
 
 def test_a_progress_bar_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    db.distil(CountingChain(), mute_student(), db.training_inputs(), jax.random.key(0), steps=3)
+    db.distil(CountingChain(), mute_student(), db.queries.training_inputs(), jax.random.key(0), steps=3)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "distilling" in printed.err
@@ -297,28 +301,38 @@ def test_a_progress_bar_goes_to_standard_error(capsys: pytest.CaptureFixture[str
 def test_a_diverging_teacher_is_explained_within_a_chunk(conjugate: Any) -> None:
     chain = db.minibatch_chain(conjugate.posterior, db.sgld(1e3), *conjugate.data, batch_size=None, burn_in=10)
     with pytest.raises(db.Divergence, match=r"teacher diverged: at step \d+ the log posterior .* smaller step size"):
-        db.distil(chain, mute_student(), db.jitter(1.0), jax.random.key(0), steps=100_000_000, quiet=True)
+        db.distil(chain, mute_student(), db.queries.jitter(1.0), jax.random.key(0), steps=100_000_000, quiet=True)
 
 
 @pytest.mark.parametrize("burn_in", [0, 20], ids=["while distilling", "in burn-in"])
 def test_the_step_of_a_divergence_is_named(burn_in: int) -> None:
     chain = CountingChain(burn_in=burn_in, breaks_at=15)
     with pytest.raises(db.Divergence, match="teacher diverged: at step 15 the log posterior of chain 0 became -inf"):
-        db.distil(chain, mute_student(), db.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True)
+        db.distil(chain, mute_student(), db.queries.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True)
 
 
 def test_the_blame_for_a_diverging_teacher_is_not_put_on_the_student() -> None:
     """The student hears of the first draw that is not finite before the log posterior tells of it."""
     with pytest.raises(db.Divergence, match="teacher diverged"):
         db.distil(
-            CountingChain(breaks_at=2), mute_student(), db.training_inputs(), jax.random.key(0), steps=2, quiet=True
+            CountingChain(breaks_at=2),
+            mute_student(),
+            db.queries.training_inputs(),
+            jax.random.key(0),
+            steps=2,
+            quiet=True,
         )
 
 
 def test_a_diverging_student_is_explained() -> None:
     with pytest.raises(db.Divergence, match=r"student diverged: .*lower its learning rate"):
         db.distil(
-            CountingChain(), mute_student(1e38), db.training_inputs(), jax.random.key(0), steps=100_000_000, quiet=True
+            CountingChain(),
+            mute_student(1e38),
+            db.queries.training_inputs(),
+            jax.random.key(0),
+            steps=100_000_000,
+            quiet=True,
         )
 
 
@@ -326,7 +340,7 @@ def test_the_first_failed_update_is_the_one_that_is_named() -> None:
     def rate(count: jax.Array) -> jax.Array:
         return jnp.where(count == 4, jnp.inf, 1e-3).astype(jnp.float32)
 
-    parts = db.distillation(CountingChain(), mute_student(rate), db.training_inputs())
+    parts = db.distillation(CountingChain(), mute_student(rate), db.queries.training_inputs())
     state, _ = parts.advance(parts.init(jax.random.key(0)), np.int32(20))
     assert int(state.failed_update) == 5
 
@@ -336,7 +350,7 @@ def test_a_run_too_short_for_one_round_is_refused() -> None:
         db.distil(
             CountingChain(burn_in=5, thin=4),
             mute_student(),
-            db.training_inputs(),
+            db.queries.training_inputs(),
             jax.random.key(0),
             steps=8,
             quiet=True,
@@ -356,22 +370,24 @@ def test_a_student_that_is_not_finite_is_never_the_best() -> None:
 @pytest.mark.parametrize("steps", [float("nan"), float("inf"), 2.5, 0])
 def test_a_length_that_is_no_count_is_refused(steps: float) -> None:
     with pytest.raises(db.InvalidInput, match="steps must be a whole number"):
-        db.distil(CountingChain(), mute_student(), db.training_inputs(), jax.random.key(0), steps=steps, quiet=True)
+        db.distil(
+            CountingChain(), mute_student(), db.queries.training_inputs(), jax.random.key(0), steps=steps, quiet=True
+        )
 
 
 def test_queries_of_another_shape_are_refused_before_the_burn_in(classes: db.Data) -> None:
-    posterior = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(), num_data=20)
+    posterior = db.Posterior(db.mlp([3], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None)
-    student = db.Student(db.mlp([3], 2), db.SoftmaxStudent(2), optax.sgd(0.1))
+    student = db.Student(db.mlp([3], 2), db.outcomes.SoftmaxHead(2), optax.sgd(0.1))
     with pytest.raises(db.InvalidInput, match=r"uniform_box has sides \(3,\), but an input has shape \(2,\)"):
-        db.distillation(chain, student, db.uniform_box([0, 0, 0], [1, 1, 1]))
+        db.distillation(chain, student, db.queries.uniform_box([0, 0, 0], [1, 1, 1]))
     with pytest.raises(db.InvalidInput, match=r"queries have shape"):
         db.distillation(chain, student, lambda key, x, context: x[:1], monitor=classes.x)
 
 
 def test_students_learn_by_optimisers_that_need_the_loss(classes: db.Data) -> None:
-    posterior = db.Posterior(db.mlp([3], 2), db.Softmax(2), db.GaussianPrior(), num_data=20)
+    posterior = db.Posterior(db.mlp([3], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None)
-    student = db.Student(db.mlp([3], 2), db.SoftmaxStudent(2), optax.polyak_sgd(0.1))
-    parts = db.distillation(chain, student, db.jitter(0.1), db.Settings(query_batch=4))
+    student = db.Student(db.mlp([3], 2), db.outcomes.SoftmaxHead(2), optax.polyak_sgd(0.1))
+    parts = db.distillation(chain, student, db.queries.jitter(0.1), db.Settings(query_batch=4))
     assert int(parts.advance(parts.init(jax.random.key(0)), np.int32(3))[0].updates) == 3

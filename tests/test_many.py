@@ -20,13 +20,13 @@ SETTINGS = db.Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3,
 @pytest.fixture(scope="module")
 def distillation_on(logistic: db.Network) -> Any:
     """Distillations that share all but their data: ``distillation_on(data, thin=4)``."""
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.5), num_data=20)
-    sampler, queries = db.sgld(0.02), db.jitter(0.5)
-    student = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.3))
+    posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.5), num_data=20)
+    sampler, queries = db.sgld(0.02), db.queries.jitter(0.5)
+    student = db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(0.3))
 
     def make(
         data: db.Data, *, thin: int = 4, batch_size: int | None = 3, queries: Any = queries, monitored: int = 7
-    ) -> db.Distillation:
+    ) -> db.student.Distillation:
         chain = db.minibatch_chain(posterior, sampler, *data, batch_size=batch_size, burn_in=5, thin=thin)
         return db.distillation(chain, student, queries, SETTINGS, monitor=data.x[:monitored])
 
@@ -34,12 +34,12 @@ def distillation_on(logistic: db.Network) -> Any:
 
 
 @pytest.fixture(scope="module")
-def singles(distillation_on: Any) -> list[db.Distillation]:
-    return [distillation_on(db.toy2d(key)) for key in jax.random.split(jax.random.key(3), 3)]
+def singles(distillation_on: Any) -> list[db.student.Distillation]:
+    return [distillation_on(db.data.toy2d(key)) for key in jax.random.split(jax.random.key(3), 3)]
 
 
 @pytest.fixture(scope="module")
-def runs(singles: list[db.Distillation]) -> Any:
+def runs(singles: list[db.student.Distillation]) -> Any:
     return db.side_by_side(singles)
 
 
@@ -64,7 +64,7 @@ def test_all_lengths_of_chunks_share_one_compiled_loop(runs: Any, compilations: 
     assert snapshots[-1][0] == 5 + 4 * 2000
 
 
-def test_each_run_is_the_one_that_it_would_have_been_alone(singles: list[db.Distillation], runs: Any) -> None:
+def test_each_run_is_the_one_that_it_would_have_been_alone(singles: list[db.student.Distillation], runs: Any) -> None:
     """With the same key; up to the rounding of sums that a batch axis puts in another order."""
     key = jax.random.key(0)
     state, losses = runs.advance(runs.burn(runs.init(key), np.int32(5)), np.int32(6))
@@ -99,7 +99,7 @@ def test_a_snapshot_tells_the_mean_over_the_runs_of_their_best_students(runs: An
     assert snapshot.divergence == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_arrays_that_all_runs_share_are_stored_once(singles: list[db.Distillation], runs: Any) -> None:
+def test_arrays_that_all_runs_share_are_stored_once(singles: list[db.student.Distillation], runs: Any) -> None:
     twins = db.side_by_side([singles[0]] * 4)
     assert jax.tree.leaves(twins.apart) == []
     assert twins.shared.chain.data.x is singles[0].chain.data.x
@@ -111,7 +111,7 @@ def test_arrays_that_all_runs_share_are_stored_once(singles: list[db.Distillatio
     assert len(jax.tree.leaves(runs.apart)) == 3
 
 
-def test_runs_on_the_same_data_differ_by_their_keys(singles: list[db.Distillation], trees_equal: Any) -> None:
+def test_runs_on_the_same_data_differ_by_their_keys(singles: list[db.student.Distillation], trees_equal: Any) -> None:
     state = db.side_by_side([singles[0]] * 2).init(jax.random.key(0))
     assert not trees_equal(one_of(state.students, 0), one_of(state.students, 1))
     assert not trees_equal(one_of(state.teacher.draws, 0), one_of(state.teacher.draws, 1))
@@ -134,7 +134,7 @@ def test_a_resumed_run_folder_ends_in_the_same_bits(runs: Any, tmp_path: Any) ->
 # Refusals
 
 
-def test_the_run_that_diverges_is_named(distillation_on: Any, singles: list[db.Distillation]) -> None:
+def test_the_run_that_diverges_is_named(distillation_on: Any, singles: list[db.student.Distillation]) -> None:
     data = singles[1].chain.data
     huge = distillation_on(db.Data(1e20 * data.x, data.y))
     runs = db.side_by_side([singles[0], singles[2], huge])
@@ -154,11 +154,11 @@ def test_nothing_cannot_be_run() -> None:
         db.side_by_side([])
 
 
-def test_runs_of_different_kinds_are_refused(distillation_on: Any, singles: list[db.Distillation]) -> None:
+def test_runs_of_different_kinds_are_refused(distillation_on: Any, singles: list[db.student.Distillation]) -> None:
     """The odd one out in the middle, where it is found as well."""
     data = singles[0].chain.data
 
-    def among(other: db.Distillation) -> None:
+    def among(other: db.student.Distillation) -> None:
         db.side_by_side([singles[0], other, singles[2]])
 
     with pytest.raises(db.InvalidInput, match="runs that differ in arrays alone, not 4 and 2"):
@@ -166,7 +166,7 @@ def test_runs_of_different_kinds_are_refused(distillation_on: Any, singles: list
     with pytest.raises(
         db.InvalidInput, match=r"arrays alone, not <function jitter.*: build networks, samplers .* once"
     ):
-        among(distillation_on(data, queries=db.jitter(0.5)))
+        among(distillation_on(data, queries=db.queries.jitter(0.5)))
     with pytest.raises(
         db.InvalidInput, match=r"arrays of one shape, not \[\(6, 2\), \(7, 2\)\]: give each run as many"
     ):

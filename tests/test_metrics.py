@@ -14,22 +14,22 @@ from darkbayes.model import kl_categorical, kl_normal
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
-def classes(*rows: list[float]) -> db.ClassPredictive:
-    return db.ClassPredictive.from_probs(jnp.array(rows))
+def classes(*rows: list[float]) -> db.predict.ClassPredictive:
+    return db.predict.ClassPredictive.from_probs(jnp.array(rows))
 
 
-def mixture(weights: list[float], means: list[float], deviations: list[float]) -> db.RegressionPredictive:
+def mixture(weights: list[float], means: list[float], deviations: list[float]) -> db.predict.RegressionPredictive:
     """A mixture of Gaussians of one output at one input."""
 
     def column(values: np.ndarray) -> jnp.ndarray:
         return jnp.asarray(values, jnp.float32)[:, None, None]
 
-    return db.RegressionPredictive(
-        db.NormalMixture(column(np.log(weights)), column(np.array(means)), column(np.square(deviations)))
+    return db.predict.RegressionPredictive(
+        db.outcomes.NormalMixture(column(np.log(weights)), column(np.array(means)), column(np.square(deviations)))
     )
 
 
-def gaussian(mean: float, deviation: float) -> db.RegressionPredictive:
+def gaussian(mean: float, deviation: float) -> db.predict.RegressionPredictive:
     return mixture([1.0], [mean], [deviation])
 
 
@@ -60,7 +60,9 @@ def test_crps_adds_outputs_and_averages_examples() -> None:
         return jnp.array(values)[None]
 
     mean, variance = [[0.0, 1.0], [2.0, -1.0]], [[1.0, 4.0], [0.25, 1.0]]
-    predictive = db.RegressionPredictive(db.NormalMixture(jnp.zeros((1, 2, 2)), stacked(mean), stacked(variance)))
+    predictive = db.predict.RegressionPredictive(
+        db.outcomes.NormalMixture(jnp.zeros((1, 2, 2)), stacked(mean), stacked(variance))
+    )
     y = jnp.array([[0.5, 0.0], [2.0, 3.0]])
     single = [
         metrics.crps(gaussian(mean[i][j], variance[i][j] ** 0.5), y[i : i + 1, j : j + 1])
@@ -77,8 +79,8 @@ def test_kl_of_gaussians_is_the_integral() -> None:
 
 
 def test_kl_of_gaussians_adds_outputs() -> None:
-    p = db.Normal(jnp.array([0.5, 0.0]), jnp.array([0.64, 1.0]))
-    q = db.Normal(jnp.array([-1.0, 0.0]), jnp.array([2.89, 1.0]))
+    p = db.outcomes.Normal(jnp.array([0.5, 0.0]), jnp.array([0.64, 1.0]))
+    q = db.outcomes.Normal(jnp.array([-1.0, 0.0]), jnp.array([2.89, 1.0]))
     assert float(kl_normal(p, q)) == pytest.approx(metrics.kl(gaussian(0.5, 0.8), gaussian(-1.0, 1.7)), rel=1e-5)
 
 
@@ -167,8 +169,8 @@ def test_log_likelihood_is_the_mean_log_density() -> None:
 
 def test_coverage_counts_targets_inside_the_central_interval() -> None:
     z = np.array([-2.0, -1.6, 0.0, 1.6, 1.7])
-    predictive = db.RegressionPredictive(
-        db.NormalMixture(jnp.zeros((1, 5, 1)), jnp.zeros((1, 5, 1)), jnp.ones((1, 5, 1)))
+    predictive = db.predict.RegressionPredictive(
+        db.outcomes.NormalMixture(jnp.zeros((1, 5, 1)), jnp.zeros((1, 5, 1)), jnp.ones((1, 5, 1)))
     )
     y = jnp.asarray(z, jnp.float32)[:, None]
     assert metrics.coverage(predictive, y) == pytest.approx(0.6)  # The 90% interval ends at 1.645.
@@ -185,8 +187,8 @@ def test_the_calibration_gap_of_classes_is_what_the_best_temperature_adds() -> N
 
 def test_the_calibration_gap_of_a_gaussian_is_what_the_best_scale_adds() -> None:
     y = np.array([[-3.0], [1.0], [2.0], [4.0]])
-    predictive = db.RegressionPredictive(
-        db.NormalMixture(jnp.zeros((1, 4, 1)), jnp.zeros((1, 4, 1)), jnp.ones((1, 4, 1)))
+    predictive = db.predict.RegressionPredictive(
+        db.outcomes.NormalMixture(jnp.zeros((1, 4, 1)), jnp.zeros((1, 4, 1)), jnp.ones((1, 4, 1)))
     )
     best = optimize.minimize_scalar(lambda s: -stats.norm.logpdf(y, 0, s).mean(), bounds=(0.1, 10), method="bounded")
     expected = -best.fun - stats.norm.logpdf(y).mean()
@@ -209,6 +211,8 @@ def test_gain_kept_is_a_share_between_plug_in_and_teacher() -> None:
 )
 def test_targets_of_another_shape_are_refused(metric: Any) -> None:
     """[N] against [N, 1] would be broadcast to [N, N] without a word."""
-    many = db.RegressionPredictive(db.NormalMixture(jnp.zeros((1, 5, 1)), jnp.zeros((1, 5, 1)), jnp.ones((1, 5, 1))))
+    many = db.predict.RegressionPredictive(
+        db.outcomes.NormalMixture(jnp.zeros((1, 5, 1)), jnp.zeros((1, 5, 1)), jnp.ones((1, 5, 1)))
+    )
     with pytest.raises(db.InvalidInput, match=r"y has shape \(5,\), but the predictions are of shape \(5, 1\)"):
         metric(many, jnp.arange(5.0))

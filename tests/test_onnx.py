@@ -73,7 +73,7 @@ def of_target() -> Any:
     def make(target: Any) -> Exported:
         if target not in made:
             classes = isinstance(target, ClassTarget)
-            family = db.SoftmaxStudent(3, decompose=True) if classes else db.GaussianStudent(decompose=True)
+            family = db.outcomes.SoftmaxHead(3, decompose=True) if classes else db.outcomes.GaussianHead(decompose=True)
             made[target] = exported(family, db.mlp([16, 16], family.width), TableSchema(COLUMNS, target))
         return made[target]
 
@@ -162,7 +162,7 @@ def test_no_prediction_is_infinite_however_large_the_weights(of_target: Any, tar
 
 @pytest.mark.parametrize("columns", [COLUMNS[::2], COLUMNS[1::2], COLUMNS[:1]], ids=["numbers", "categories", "plain"])
 def test_a_graph_asks_for_no_matrix_without_columns(columns: Any) -> None:
-    case = exported(db.GaussianStudent(decompose=True), db.mlp([4], 3), TableSchema(columns, PRICE))
+    case = exported(db.outcomes.GaussianHead(decompose=True), db.mlp([4], 3), TableSchema(columns, PRICE))
     frame = {column.name: rows(20, extreme=True)[column.name] for column in columns}
     assert {given.name for given in case.session.get_inputs()} == set(case.schema.matrices(frame))
     agree_on_number(case, frame)
@@ -170,7 +170,7 @@ def test_a_graph_asks_for_no_matrix_without_columns(columns: Any) -> None:
 
 def test_images_come_as_bytes_have_them() -> None:
     schema = ImageSchema(1, 12, 12, center=33.3, scale=78.6, target=KIND)
-    case = exported(db.SoftmaxStudent(3, decompose=True), db.cnn([3, 4], 8, 4), schema)
+    case = exported(db.outcomes.SoftmaxHead(3, decompose=True), db.cnn([3, 4], 8, 4), schema)
     images = np.random.default_rng(0).integers(0, 256, (9, *schema.shape)).astype(np.float32)
     agree_on_classes(case, case.run(schema.matrices(images)), schema.encode(images))
     assert case.run(schema.matrices(images[:0]))["probs"].shape == (0, 3)
@@ -179,7 +179,7 @@ def test_images_come_as_bytes_have_them() -> None:
 @pytest.mark.parametrize("name", layers.ACTIVATIONS)
 def test_every_activation_has_its_operator(name: str) -> None:
     student = db.Student(
-        db.sequential([layers.Activation(layers.ACTIVATIONS[name])]), db.SoftmaxStudent(3), optax.sgd(1.0)
+        db.sequential([layers.Activation(layers.ACTIVATIONS[name])]), db.outcomes.SoftmaxHead(3), optax.sgd(1.0)
     )
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32) * 10
     probs, entropy = started(db.to_onnx(student, (), shape=(3,))).run(None, {"x": x})
@@ -204,7 +204,7 @@ def test_every_layer_has_its_operator() -> None:
             layers.Linear(4, bias=False),
         ]
     )
-    family = db.GaussianStudent(2)
+    family = db.outcomes.GaussianHead(2)
     student = db.Student(network, family, optax.sgd(1.0))
     x = np.random.default_rng(0).normal(size=(3, 2, 9, 8)).astype(np.float32)
     params = jax.tree.map(lambda leaf: leaf + 0.1, student.init(jax.random.key(0), x))
@@ -217,7 +217,7 @@ def test_every_layer_has_its_operator() -> None:
 
 
 def test_a_student_without_schema_keeps_all_its_outputs_and_parts() -> None:
-    family = db.GaussianStudent(2, decompose=True)
+    family = db.outcomes.GaussianHead(2, decompose=True)
     student = db.Student(db.mlp([5], family.width), family, optax.sgd(1.0))
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     params = student.init(jax.random.key(0), x)
@@ -242,7 +242,7 @@ def test_the_file_is_hardly_larger_than_the_weights(transform: Any) -> None:
     names = ("crim", "zn", "indus", "chas", "nox", "rm", "age", "dis", "rad", "tax", "ptratio", "b", "lstat")
     target = dataclasses.replace(PRICE, transform=transform)
     schema = TableSchema(tuple(column(name, k) for k, name in enumerate(names)), target)
-    case = exported(db.GaussianStudent(decompose=True), db.mlp([100, 100], 3), schema)
+    case = exported(db.outcomes.GaussianHead(decompose=True), db.mlp([100, 100], 3), schema)
     assert len(case.content) <= 1.1 * 4 * sum(leaf.size for leaf in jax.tree.leaves(case.params))
 
 
@@ -253,15 +253,15 @@ def _student(family: Any, network: db.Network | None = None) -> db.Student:
 @pytest.mark.parametrize(
     ("student", "schema", "shape", "message"),
     [
-        (_student(db.GaussianStudent(decompose=True)), None, None, "either a schema or the shape"),
-        (_student(db.GaussianStudent(decompose=True)), None, (0,), "shape must be"),
-        (_student(db.GaussianStudent()), TableSchema(COLUMNS, PRICE), None, "decompose=True"),
-        (_student(db.SoftmaxStudent(2, decompose=True)), TableSchema(COLUMNS, KIND), None, "num_classes=3"),
-        (_student(db.GaussianStudent(decompose=True)), TableSchema(COLUMNS[:1], PRICE), None, "inputs of shape"),
-        (_student(db.MixtureStudent(2)), None, (10,), "MixtureStudent cannot be exported"),
-        (_student(db.SoftmaxStudent(2), db.mlp([4], 3)), None, (10,), "needs 2 outputs"),
-        (_student(db.SoftmaxStudent(2), db.mlp([4], 2)._replace(layers=None)), None, (10,), "does not say what layers"),
-        (_student(db.SoftmaxStudent(2), db.mlp([4], 2, jnp.sin)), None, (10,), "activation sin"),
+        (_student(db.outcomes.GaussianHead(decompose=True)), None, None, "either a schema or the shape"),
+        (_student(db.outcomes.GaussianHead(decompose=True)), None, (0,), "shape must be"),
+        (_student(db.outcomes.GaussianHead()), TableSchema(COLUMNS, PRICE), None, "decompose=True"),
+        (_student(db.outcomes.SoftmaxHead(2, decompose=True)), TableSchema(COLUMNS, KIND), None, "num_classes=3"),
+        (_student(db.outcomes.GaussianHead(decompose=True)), TableSchema(COLUMNS[:1], PRICE), None, "inputs of shape"),
+        (_student(db.outcomes.MixtureHead(2)), None, (10,), "MixtureHead cannot be exported"),
+        (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 3)), None, (10,), "needs 2 outputs"),
+        (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 2)._replace(layers=None)), None, (10,), "does not say what layers"),
+        (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 2, jnp.sin)), None, (10,), "activation sin"),
     ],
 )
 def test_what_has_no_graph_is_refused(student: db.Student, schema: Any, shape: Any, message: str) -> None:
@@ -271,7 +271,7 @@ def test_what_has_no_graph_is_refused(student: db.Student, schema: Any, shape: A
 
 
 def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_them_be() -> None:
-    family = db.GaussianStudent(decompose=True)
+    family = db.outcomes.GaussianHead(decompose=True)
     case = exported(family, db.mlp([64, 64], 3), TableSchema(COLUMNS, PRICE))
     small = db.quantise(case.content)
     onnx.checker.check_model(onnx.load_from_string(small), full_check=True)
@@ -280,7 +280,7 @@ def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_t
     inputs, y = case.schema.matrices(frame), np.random.default_rng(0).normal(22.5, 9.2, 500)
     found, exact = (started(content).run(["location", "spread"], inputs) for content in (small, case.content))
     expected = [np.mean(-0.5 * ((y - m) / s) ** 2 - np.log(s)) for m, s in (exact, found)]
-    loss = db.quantisation_loss(case.content, small, inputs, y)
+    loss = db.export.quantisation_loss(case.content, small, inputs, y)
     np.testing.assert_allclose(loss, expected[0] - expected[1], atol=1e-6)
     assert 0 < abs(loss) < 0.01
 
@@ -291,7 +291,7 @@ def test_a_file_is_quantised_once(of_target: Any) -> None:
 
 
 def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
-    student = _student(db.SoftmaxStudent(3), db.sequential([layers.Conv2d(4, 3), layers.Flatten(), layers.Linear(3)]))
+    student = _student(db.outcomes.SoftmaxHead(3), db.sequential([layers.Conv2d(4, 3), layers.Flatten(), layers.Linear(3)]))
     x = np.random.default_rng(0).normal(size=(40, 2, 5, 5)).astype(np.float32)
     params = student.init(jax.random.key(0), x)
 
@@ -306,4 +306,6 @@ def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
     labels = np.arange(40) % 3
     exact: Any = db.predict_student(student, params, x)
     lost = float(jnp.mean(exact.log_prob(labels) - told.log_prob(labels)))
-    np.testing.assert_allclose(db.quantisation_loss(content, db.quantise(content), {"x": x}, labels), lost, atol=1e-5)
+    np.testing.assert_allclose(
+        db.export.quantisation_loss(content, db.quantise(content), {"x": x}, labels), lost, atol=1e-5
+    )

@@ -21,12 +21,12 @@ X = jax.random.normal(jax.random.key(0), (4, 2))
 
 @pytest.fixture(scope="module")
 def classifier(linear_network: Any) -> db.Posterior:
-    return db.Posterior(linear_network(3), db.Softmax(3), db.GaussianPrior(), num_data=4)
+    return db.Posterior(linear_network(3), db.outcomes.Softmax(3), db.priors.GaussianPrior(), num_data=4)
 
 
 @pytest.fixture(scope="module")
 def regressor(linear_network: Any) -> db.Posterior:
-    return db.Posterior(linear_network(4), db.GaussianInputNoise(2), db.GaussianPrior(), num_data=4)
+    return db.Posterior(linear_network(4), db.outcomes.GaussianInputNoise(2), db.priors.GaussianPrior(), num_data=4)
 
 
 @eqx.filter_jit
@@ -66,7 +66,7 @@ def test_total_is_aleatoric_plus_epistemic(classifier: db.Posterior, regressor: 
 
 def test_class_predictives_know_their_moments_and_entropy() -> None:
     probs = jnp.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    predictive = db.ClassPredictive.from_probs(probs)
+    predictive = db.predict.ClassPredictive.from_probs(probs)
     np.testing.assert_allclose(predictive.mean, probs)
     np.testing.assert_allclose(predictive.variance, probs * (1 - probs))
     np.testing.assert_allclose(predictive.entropy, stats.entropy(probs, axis=1), rtol=1e-6)
@@ -77,7 +77,7 @@ def test_a_plug_in_network_has_no_epistemic_uncertainty(classifier: db.Posterior
         draw = posterior.init(jax.random.key(1), X)
         predictive, distribution = db.predict_plugin(posterior, draw, X), posterior.distribution(draw, X)
         np.testing.assert_allclose(predictive.epistemic, 0.0, atol=1e-6)
-        expected = distribution.probs if isinstance(distribution, db.Categorical) else distribution.mean
+        expected = distribution.probs if isinstance(distribution, db.outcomes.Categorical) else distribution.mean
         np.testing.assert_allclose(predictive.mean, expected, rtol=1e-5)
 
 
@@ -96,11 +96,11 @@ def test_a_running_average_predicts_as_the_draws_do(
 @pytest.mark.parametrize(
     "family",
     [
-        db.SoftmaxStudent(3),
-        db.SoftmaxStudent(3, decompose=True),
-        db.GaussianStudent(2),
-        db.GaussianStudent(2, decompose=True),
-        db.MixtureStudent(3, num_outputs=2),
+        db.outcomes.SoftmaxHead(3),
+        db.outcomes.SoftmaxHead(3, decompose=True),
+        db.outcomes.GaussianHead(2),
+        db.outcomes.GaussianHead(2, decompose=True),
+        db.outcomes.MixtureHead(3, num_outputs=2),
     ],
     ids=repr,
 )
@@ -109,7 +109,7 @@ def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any, 
     params = student.init(jax.random.key(0), X)
     predictive = db.predict_student(student, params, X)
     distribution, aleatoric = family.predict(student.network.apply(params, X))
-    if isinstance(distribution, db.Categorical):
+    if isinstance(distribution, db.outcomes.Categorical):
         np.testing.assert_allclose(predictive.probs, distribution.probs, rtol=1e-5)
         np.testing.assert_allclose(predictive.total, categorical_entropy(distribution.probs), rtol=1e-5)
     else:
@@ -124,7 +124,7 @@ def test_a_student_predicts_what_its_family_reads_from_its_outputs(family: Any, 
 
 
 def test_a_student_predicts_numpy_inputs_too(linear_network: Any) -> None:
-    student = db.Student(linear_network(3), db.SoftmaxStudent(3), optax.sgd(0.1))
+    student = db.Student(linear_network(3), db.outcomes.SoftmaxHead(3), optax.sgd(0.1))
     params = student.init(jax.random.key(0), X)
     np.testing.assert_array_equal(
         db.predict_student(student, params, np.asarray(X)).probs, db.predict_student(student, params, X).probs
@@ -133,11 +133,11 @@ def test_a_student_predicts_numpy_inputs_too(linear_network: Any) -> None:
 
 def test_unlikely_classes_keep_a_finite_log_probability() -> None:
     network = db.Network(lambda key, x: jnp.zeros(()), lambda params, x: jnp.array([[0.0, -200.0]]) + params)
-    student = db.Student(network, db.SoftmaxStudent(2), optax.sgd(0.1))
+    student = db.Student(network, db.outcomes.SoftmaxHead(2), optax.sgd(0.1))
     predictive = db.predict_student(student, jnp.zeros(()), [[0.0]])
     np.testing.assert_allclose(predictive.log_prob(jnp.array([1])), -200.0)
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(), num_data=1)
-    draws = db.Draw(jnp.zeros((2, 3)), ())
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=1)
+    draws = db.model.Draw(jnp.zeros((2, 3)), ())
     np.testing.assert_allclose(db.predict_draws(posterior, draws, [[0.0]]).log_prob(jnp.array([1])), -200.0, rtol=1e-6)
 
 
@@ -146,14 +146,14 @@ def test_unlikely_classes_keep_a_finite_log_probability() -> None:
 )
 def test_labels_that_are_no_classes_are_not_scored(y: list, complaint: str) -> None:
     with pytest.raises(db.InvalidInput, match=complaint):
-        db.ClassPredictive.from_probs(jnp.array([[0.5, 0.5]])).log_prob(jnp.array(y))
+        db.predict.ClassPredictive.from_probs(jnp.array([[0.5, 0.5]])).log_prob(jnp.array(y))
 
 
 def test_draws_are_scored_on_all_outputs_together() -> None:
     """1/S sum_s prod_j N(y_j), not prod_j 1/S sum_s N(y_j): the outputs of a draw go together."""
     network = db.Network(lambda key, x: jnp.zeros(2), lambda params, x: jnp.broadcast_to(params, (len(x), 2)))
-    posterior = db.Posterior(network, db.Gaussian(1.0, num_outputs=2), db.GaussianPrior(), num_data=1)
-    draws = db.Draw(jnp.array([[-3.0, -3.0], [3.0, 3.0]]), ())
+    posterior = db.Posterior(network, db.outcomes.Gaussian(1.0, num_outputs=2), db.priors.GaussianPrior(), num_data=1)
+    draws = db.model.Draw(jnp.array([[-3.0, -3.0], [3.0, 3.0]]), ())
     predictive = db.predict_draws(posterior, draws, [[0.0]])
     together, apart = (predictive.log_prob(jnp.array([y])) for y in ([3.0, 3.0], [3.0, -3.0]))
     np.testing.assert_allclose(together, np.log(0.5) - np.log(2 * np.pi), rtol=1e-4)

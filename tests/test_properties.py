@@ -31,7 +31,7 @@ trees = st.recursive(
         st.lists(inner, max_size=3),
         st.tuples(inner, inner),
         st.dictionaries(st.sampled_from(["w", "b", "a.b", "0"]), inner, max_size=3),
-        st.builds(db.Draw, inner, inner),
+        st.builds(db.model.Draw, inner, inner),
     ),
     max_leaves=6,
 )
@@ -88,12 +88,12 @@ def test_a_reservoir_keeps_structure_shapes_and_dtypes(tree: Any, size: int, off
 def test_a_prior_is_the_sum_over_all_weights_of_any_tree(tree: Any) -> None:
     count = sum(leaf.size for leaf in jax.tree.leaves(tree))
     with jax.numpy_dtype_promotion("standard"):  # A tree of mixed dtypes is promoted to the widest.
-        score = np.float64(jax.jit(db.GaussianPrior(1.0).log_prob)(tree))
+        score = np.float64(jax.jit(db.priors.GaussianPrior(1.0).log_prob)(tree))
     np.testing.assert_allclose(score, count * -0.5 * (np.log(2 * np.pi) + 1), rtol=2e-2)
 
 
 def test_a_network_without_weights_has_a_prior() -> None:
-    assert float(db.GaussianPrior(1.0).log_prob(())) == 0.0
+    assert float(db.priors.GaussianPrior(1.0).log_prob(())) == 0.0
 
 
 @few
@@ -125,7 +125,7 @@ def test_leaves_whose_paths_read_alike_are_both_kept(tree: Any) -> None:
     dtype=st.sampled_from([np.float64, np.float16, np.int64, bool]),
 )
 def test_minibatches_have_the_shape_of_the_data(rows: int, trailing: tuple, size: int | None, dtype: type) -> None:
-    data = db.as_data(np.zeros((rows, *trailing), dtype), np.zeros((rows, 2)))
+    data = db.data.as_data(np.zeros((rows, *trailing), dtype), np.zeros((rows, 2)))
     batch = minibatch(jax.random.key(0), data, size)
     expected = rows if size is None else size
     assert batch.x.shape == (expected, *trailing)
@@ -145,11 +145,11 @@ def test_losses_and_predictions_are_one_per_query(
     draws: int, batch: int, outputs: int, family: str, decompose: bool
 ) -> None:
     if family == "softmax":
-        student = db.SoftmaxStudent(outputs + 1, decompose)
-        targets: Any = db.Categorical(jnp.full((draws, batch, outputs + 1), -np.log(outputs + 1), jnp.float32))
+        student = db.outcomes.SoftmaxHead(outputs + 1, decompose)
+        targets: Any = db.outcomes.Categorical(jnp.full((draws, batch, outputs + 1), -np.log(outputs + 1), jnp.float32))
     else:
-        student = db.GaussianStudent(outputs, decompose) if family == "gaussian" else db.MixtureStudent(2, outputs)
-        targets = db.Normal(jnp.zeros((draws, batch, outputs)), jnp.ones((draws, batch, outputs)))
+        student = db.outcomes.GaussianHead(outputs, decompose) if family == "gaussian" else db.outcomes.MixtureHead(2, outputs)
+        targets = db.outcomes.Normal(jnp.zeros((draws, batch, outputs)), jnp.ones((draws, batch, outputs)))
 
     def all_of_it(raw: jax.Array, targets: Any) -> tuple[Any, Any, Any]:
         average = average_add(average_init(targets), targets)
@@ -168,7 +168,7 @@ def test_losses_and_predictions_are_one_per_query(
 )
 def test_an_average_does_not_depend_on_how_draws_come_in(values: list[float], cut: int) -> None:
     mean = jnp.array(values, jnp.float32)[:, None, None]
-    predictions = db.Normal(mean, jnp.ones_like(mean))
+    predictions = db.outcomes.Normal(mean, jnp.ones_like(mean))
     average = average_init(predictions)
     for part in (slice(0, cut), slice(cut, None)):
         piece = jax.tree.map(lambda leaf, part=part: leaf[part], predictions)
@@ -200,12 +200,12 @@ def odd_network(structure: str) -> db.Network:
 @pytest.mark.parametrize("structure", ["nested", "with an array of size zero"])
 def test_weights_of_odd_structure_run_through_the_whole_loop(structure: str, classes: db.Data) -> None:
     network = odd_network(structure)
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(), num_data=20)
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=4)
     done = db.distil(
         chain,
-        db.Student(network, db.SoftmaxStudent(2), optax.sgd(0.1)),
-        db.jitter(0.1),
+        db.Student(network, db.outcomes.SoftmaxHead(2), optax.sgd(0.1)),
+        db.queries.jitter(0.1),
         jax.random.key(0),
         steps=3,
         settings=db.Settings(num_chains=2, query_batch=4, reservoir=2),

@@ -66,7 +66,7 @@ def test_a_module_comes_in_with_its_weights_and_goes_back_with_them(make: Any, s
 
 
 def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_write(tmp_path: Path) -> None:
-    family = db.SoftmaxStudent(3, decompose=True)
+    family = db.outcomes.SoftmaxHead(3, decompose=True)
     student = db.Student(db.cnn([2], 5, family.width), family, optax.adam(1e-3))
     x = np.random.default_rng(0).normal(size=(4, 1, 6, 6)).astype(np.float32)
     params = student.init(jax.random.key(0), x)
@@ -74,7 +74,7 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
     written = nn.Sequential(*features, nn.Flatten(), nn.Linear(18, 5), nn.ReLU(), nn.Linear(5, 4))
     written.load_state_dict(db.to_state_dict(student.network, params), strict=True)
     np.testing.assert_allclose(outputs(written, x), student.network.apply(params, x), rtol=1e-5, atol=1e-5)
-    write_arrays(tmp_path / "student.safetensors", db.to_arrays(student.network, params))
+    write_arrays(tmp_path / "student.safetensors", db.export.to_arrays(student.network, params))
     stored = read_arrays(tmp_path / "student.safetensors")
     written.load_state_dict({name: torch.tensor(of) for name, of in stored.items()}, strict=True)
 
@@ -82,7 +82,9 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
 def test_a_chain_begins_from_the_modules_weights() -> None:
     module = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
     network, params = db.from_torch(module)
-    posterior = db.Posterior(db.started_at(network, params), db.Gaussian(4.0), db.GaussianPrior(1.0), num_data=8)
+    posterior = db.Posterior(
+        db.model.started_at(network, params), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=8
+    )
     x = np.linspace(-1, 1, 8, dtype=np.float32)[:, None]
     chain = db.minibatch_chain(posterior, db.sgld(1e-12), x, x**2, batch_size=None)
     draws = db.sample(chain, jax.random.key(0), num_chains=2, num_draws=1)

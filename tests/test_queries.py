@@ -11,20 +11,22 @@ import pytest
 from scipy import stats
 
 import darkbayes as db
-from darkbayes.student.images import _affine_places, _read, _smooth_field
+from darkbayes.student.queries.images import _affine_places, _read, _smooth_field
 
 pytestmark = pytest.mark.usefixtures("strict")
 
 X = jnp.arange(8.0).reshape(4, 2)
 IMAGES = jnp.zeros((6, 1, 4, 4))
 ALL = {
-    "training": db.training_inputs(),
-    "jitter": db.jitter(0.1),
-    "box": db.uniform_box(-1.0, 1.0),
-    "mix": db.mix(db.jitter(0.1), db.uniform_box(-1.0, 1.0), 0.5),
-    "nested": db.mix(db.training_inputs(), db.mix(db.jitter(1.0), db.uniform_box(0.0, 1.0), 0.3), 0.2),
-    "compose": db.compose(db.mixup(), db.jitter(0.1)),
-    "mixup": db.mixup(),
+    "training": db.queries.training_inputs(),
+    "jitter": db.queries.jitter(0.1),
+    "box": db.queries.uniform_box(-1.0, 1.0),
+    "mix": db.queries.mix(db.queries.jitter(0.1), db.queries.uniform_box(-1.0, 1.0), 0.5),
+    "nested": db.queries.mix(
+        db.queries.training_inputs(), db.queries.mix(db.queries.jitter(1.0), db.queries.uniform_box(0.0, 1.0), 0.3), 0.2
+    ),
+    "compose": db.queries.compose(db.queries.mixup(), db.queries.jitter(0.1)),
+    "mixup": db.queries.mixup(),
 }
 
 
@@ -37,19 +39,21 @@ def test_queries_are_shaped_like_the_inputs(name: str, x: jax.Array) -> None:
 
 
 def test_training_inputs_are_asked_as_they_are() -> None:
-    np.testing.assert_array_equal(db.training_inputs()(jax.random.key(0), X, None), X)
+    np.testing.assert_array_equal(db.queries.training_inputs()(jax.random.key(0), X, None), X)
 
 
 def test_jitter_adds_gaussian_noise_of_its_scale() -> None:
     """Kolmogorov-Smirnov on 8,000 values; fails by chance with probability 1e-4 for another seed."""
     x = jnp.full((4000, 2), 5.0)
-    noise = np.ravel(db.jitter(0.3)(jax.random.key(0), x, None) - x)
+    noise = np.ravel(db.queries.jitter(0.3)(jax.random.key(0), x, None) - x)
     assert stats.kstest(noise, stats.norm(0, 0.3).cdf).pvalue > 1e-4
 
 
 def test_a_box_has_its_own_sides_for_every_feature() -> None:
     """Kolmogorov-Smirnov on 4,000 values a side; fails by chance with probability 2e-4 for another seed."""
-    queries = np.asarray(db.uniform_box([-2.0, 10.0], [0.0, 50.0])(jax.random.key(0), jnp.zeros((4000, 2)), None))
+    queries = np.asarray(
+        db.queries.uniform_box([-2.0, 10.0], [0.0, 50.0])(jax.random.key(0), jnp.zeros((4000, 2)), None)
+    )
     assert stats.kstest(queries[:, 0], stats.uniform(-2, 2).cdf).pvalue > 1e-4
     assert stats.kstest(queries[:, 1], stats.uniform(10, 40).cdf).pvalue > 1e-4
 
@@ -57,7 +61,9 @@ def test_a_box_has_its_own_sides_for_every_feature() -> None:
 def test_a_mix_takes_whole_rows_with_its_weight() -> None:
     """A binomial count of 5,000 rows; fails by chance with probability 1e-4 for another seed."""
     x = jnp.zeros((5000, 2))
-    queries = np.asarray(db.mix(db.training_inputs(), db.uniform_box(1.0, 2.0), 0.3)(jax.random.key(0), x, None))
+    queries = np.asarray(
+        db.queries.mix(db.queries.training_inputs(), db.queries.uniform_box(1.0, 2.0), 0.3)(jax.random.key(0), x, None)
+    )
     from_first = (queries == 0).all(axis=1)
     assert ((queries >= 1).all(axis=1) ^ from_first).all()
     assert stats.binomtest(int(from_first.sum()), 5000, 0.3).pvalue > 1e-4
@@ -65,33 +71,33 @@ def test_a_mix_takes_whole_rows_with_its_weight() -> None:
 
 @pytest.mark.parametrize(("weight", "expected"), [(0.0, 1.5), (1.0, -1.5)])
 def test_a_mix_of_weight_zero_or_one_is_one_of_its_parts(weight: float, expected: float) -> None:
-    mixed = db.mix(lambda key, x, context: x - 1.5, lambda key, x, context: x + 1.5, weight)
+    mixed = db.queries.mix(lambda key, x, context: x - 1.5, lambda key, x, context: x + 1.5, weight)
     np.testing.assert_array_equal(mixed(jax.random.key(0), X, None), X + expected)
 
 
 def test_the_parts_of_a_mix_use_different_keys() -> None:
     keys = []
 
-    def remember(key: jax.Array, x: jax.Array, context: db.Context) -> jax.Array:
+    def remember(key: jax.Array, x: jax.Array, context: db.queries.Context) -> jax.Array:
         keys.append(tuple(jax.random.key_data(key).tolist()))
         return x
 
-    db.mix(remember, remember, 0.5)(jax.random.key(0), X, None)
+    db.queries.mix(remember, remember, 0.5)(jax.random.key(0), X, None)
     assert len(set(keys)) == 2
 
 
 def test_a_query_may_look_at_the_draws(classes: db.Data, logistic: db.Network) -> None:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(), num_data=20)
+    posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     seen = {}
 
-    def queries(key: jax.Array, x: jax.Array, context: db.Context) -> jax.Array:
+    def queries(key: jax.Array, x: jax.Array, context: db.queries.Context) -> jax.Array:
         seen["draws"] = jax.tree.leaves(context.draws)[0].shape
         spread = context.posterior.distribution(jax.tree.map(lambda leaf: leaf[0], context.draws), x).entropy
         return x * spread[:, None]
 
     parts = db.distillation(
         db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=5),
-        db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1)),
+        db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(0.1)),
         queries,
         db.Settings(num_chains=3, query_batch=4, reservoir=5, reservoir_picks=2),
     )
@@ -104,25 +110,25 @@ def test_a_query_may_look_at_the_draws(classes: db.Data, logistic: db.Network) -
 
 
 def test_the_queries_of_one_generator_are_the_inputs_of_the_next() -> None:
-    doubled_and_moved = db.compose(lambda key, x, context: 2 * x, lambda key, x, context: x + 1)
+    doubled_and_moved = db.queries.compose(lambda key, x, context: 2 * x, lambda key, x, context: x + 1)
     np.testing.assert_array_equal(doubled_and_moved(jax.random.key(0), X, None), 2 * X + 1)
 
 
 def test_the_parts_of_a_composition_use_different_keys() -> None:
     """The variances of independent noise add up: Kolmogorov-Smirnov on 8,000 values, p < 1e-4 for another seed."""
     x = jnp.zeros((4000, 2))
-    noise = np.ravel(db.compose(db.jitter(0.3), db.jitter(0.4))(jax.random.key(0), x, None))
+    noise = np.ravel(db.queries.compose(db.queries.jitter(0.3), db.queries.jitter(0.4))(jax.random.key(0), x, None))
     assert stats.kstest(noise, stats.norm(0, 0.5).cdf).pvalue > 1e-4
 
 
 def test_a_composition_of_nothing_is_refused() -> None:
     with pytest.raises(db.InvalidInput, match="compose needs at least one generator"):
-        db.compose()
+        db.queries.compose()
 
 
 def test_mixup_is_uniform_on_lines_between_pairs_of_rows() -> None:
     """Rows of the identity tell who was mixed. Kolmogorov-Smirnov on 500 weights; p < 1e-4 for another seed."""
-    queries = np.asarray(db.mixup()(jax.random.key(0), jnp.eye(500), None))
+    queries = np.asarray(db.queries.mixup()(jax.random.key(0), jnp.eye(500), None))
     np.testing.assert_allclose(queries.sum(axis=1), 1, rtol=1e-6)
     assert queries.min() >= 0
     paired = (queries > 0).sum(axis=1) == 2
@@ -151,7 +157,9 @@ def table() -> tuple[jax.Array, np.ndarray]:
 
 def test_munge_takes_the_values_of_the_nearest_row_that_differs(table: tuple[jax.Array, np.ndarray]) -> None:
     rows, nearest = table
-    queries = db.munge(swap=1.0, categorical=range(3))(jax.random.key(0), rows, db.Context(None, None, rows))
+    queries = db.queries.munge(swap=1.0, categorical=range(3))(
+        jax.random.key(0), rows, db.queries.Context(None, None, rows)
+    )
     np.testing.assert_array_equal(queries, nearest)
     assert queries.dtype == rows.dtype
 
@@ -159,8 +167,8 @@ def test_munge_takes_the_values_of_the_nearest_row_that_differs(table: tuple[jax
 def test_munge_changes_each_feature_with_its_probability(table: tuple[jax.Array, np.ndarray]) -> None:
     """A binomial count of 6,000 features; fails by chance with probability 1e-4 for another seed."""
     rows, nearest = table
-    queries = db.munge(swap=0.3, categorical=range(3))(
-        jax.random.key(0), jnp.tile(rows, (50, 1)), db.Context(None, None, rows)
+    queries = db.queries.munge(swap=0.3, categorical=range(3))(
+        jax.random.key(0), jnp.tile(rows, (50, 1)), db.queries.Context(None, None, rows)
     )
     changed = np.asarray(queries) != np.tile(rows, (50, 1))
     np.testing.assert_array_equal(queries, np.where(changed, np.tile(nearest, (50, 1)), np.tile(rows, (50, 1))))
@@ -172,8 +180,8 @@ def test_munge_scatters_numbers_around_the_neighbours_and_leaves_categories(
 ) -> None:
     """Kolmogorov-Smirnov on 4,000 values; fails by chance with probability 1e-4 for another seed."""
     rows, nearest = table
-    queries = db.munge(swap=1.0, spread=4.0, categorical=(1,))(
-        jax.random.key(0), jnp.tile(rows, (50, 1)), db.Context(None, None, rows)
+    queries = db.queries.munge(swap=1.0, spread=4.0, categorical=(1,))(
+        jax.random.key(0), jnp.tile(rows, (50, 1)), db.queries.Context(None, None, rows)
     )
     scores = 4.0 * (np.asarray(queries) - np.tile(nearest, (50, 1))) / np.abs(np.tile(rows - nearest, (50, 1)))
     np.testing.assert_array_equal(scores[:, 1], 0)
@@ -190,23 +198,23 @@ def test_munge_scatters_numbers_around_the_neighbours_and_leaves_categories(
 )
 def test_bad_arguments_of_munge_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.munge(**arguments)
+        db.queries.munge(**arguments)
 
 
 @pytest.mark.parametrize(("x", "categorical"), [(IMAGES, ()), (X, (2,)), (X, (-1,))], ids=["images", "high", "low"])
 def test_munge_refuses_what_has_no_such_features(x: jax.Array, categorical: tuple[int, ...]) -> None:
     with pytest.raises(db.InvalidInput, match=r"munge needs rows of features, .* not shape"):
-        db.munge(categorical=categorical)(jax.random.key(0), x, db.Context(None, None, x))
+        db.queries.munge(categorical=categorical)(jax.random.key(0), x, db.queries.Context(None, None, x))
 
 
 # Images
 
 PICTURES = jax.random.uniform(jax.random.key(7), (5, 6, 9), minval=-1.0, maxval=2.0)
 FOR_IMAGES = {
-    "distortion": db.distortion(),
-    "elastic": db.elastic(),
-    "affine": db.affine(),
-    "image queries": db.image_queries(),
+    "distortion": db.queries.distortion(),
+    "elastic": db.queries.elastic(),
+    "affine": db.queries.affine(),
+    "image queries": db.queries.image_queries(),
 }
 
 
@@ -225,13 +233,15 @@ def test_distorted_images_are_shaped_like_images(name: str, dtype: jnp.dtype) ->
         assert queries.dtype == x.dtype
 
 
-@pytest.mark.parametrize("queries", [db.elastic(0.0), db.affine(0.0, 0.0, 0.0, 0.0)], ids=["elastic", "affine"])
+@pytest.mark.parametrize(
+    "queries", [db.queries.elastic(0.0), db.queries.affine(0.0, 0.0, 0.0, 0.0)], ids=["elastic", "affine"]
+)
 def test_a_distortion_without_strength_leaves_the_same_bits(queries: Any) -> None:
     np.testing.assert_array_equal(ask(queries, PICTURES), PICTURES)
 
 
 def test_the_channels_of_an_image_move_together() -> None:
-    queries = db.distortion(strength=2.0)
+    queries = db.queries.distortion(strength=2.0)
     grey = ask(queries, PICTURES)
     assert np.abs(grey - PICTURES).max() > 0.1
     colour = ask(queries, jnp.stack([PICTURES, 2 * PICTURES, -PICTURES], axis=1))
@@ -240,14 +250,14 @@ def test_the_channels_of_an_image_move_together() -> None:
 
 def test_every_image_is_distorted_in_its_own_way() -> None:
     same = jnp.tile(PICTURES[:1], (4, 1, 1))
-    for queries in (db.elastic(), db.affine()):
+    for queries in (db.queries.elastic(), db.queries.affine()):
         distorted = np.asarray(ask(queries, same)).reshape(4, -1)
         assert len(np.unique(distorted, axis=0)) == 4
 
 
 def test_distortion_invents_no_values() -> None:
     """Bilinear interpolation stays between the values that it joins; a constant image stays constant."""
-    queries = db.distortion(strength=5.0, rotation=90.0, scale=0.5, shift=4.0)
+    queries = db.queries.distortion(strength=5.0, rotation=90.0, scale=0.5, shift=4.0)
     images = jnp.concatenate([PICTURES, jnp.full((5, 6, 9), 0.7)])
     distorted = np.asarray(ask(queries, images))
     for image, original in zip(distorted, np.asarray(images), strict=True):
@@ -257,7 +267,7 @@ def test_distortion_invents_no_values() -> None:
 
 def test_half_of_the_queries_for_images_are_distorted_and_half_are_noisy() -> None:
     """Distortion leaves constant images alone. A count of 4,000; fails with probability 1e-4 for another seed."""
-    queries = np.asarray(ask(db.image_queries(0.1), jnp.ones((4000, 3, 3))))
+    queries = np.asarray(ask(db.queries.image_queries(0.1), jnp.ones((4000, 3, 3))))
     moved = np.abs(queries - 1).max(axis=(1, 2))
     distorted = moved < 1e-6
     assert moved[~distorted].min() > 1e-3
@@ -271,7 +281,7 @@ def test_distortion_keeps_the_mass_of_an_image_on_average(z_scores: Any) -> None
     place = np.subtract.outer(np.arange(25), [12, 12])
     blob = jnp.asarray(np.exp(-0.5 * (place[:, None, 0] ** 2 + place[None, :, 1] ** 2) / 2.0**2), jnp.float32)
     images = jnp.tile(blob[None], (2000, 1, 1))
-    for queries, factor in ((db.elastic(), 1.0), (db.distortion(), (np.log(1.08 / 0.92) / 0.16) ** 2)):
+    for queries, factor in ((db.queries.elastic(), 1.0), (db.queries.distortion(), (np.log(1.08 / 0.92) / 0.16) ** 2)):
         totals = np.asarray(ask(queries, images)).sum(axis=(1, 2)) / float(blob.sum())
         assert totals.std() > 0.05
         assert abs(totals.mean() - factor) < 0.03
@@ -355,7 +365,9 @@ def test_an_image_is_read_at_fractional_places_and_at_its_border() -> None:
     np.testing.assert_array_equal(read(-100, -100), np.full((6, 9), image[0, 0]))
 
 
-@pytest.mark.parametrize("queries", [db.distortion(), db.elastic(), db.affine(), db.image_queries()])
+@pytest.mark.parametrize(
+    "queries", [db.queries.distortion(), db.queries.elastic(), db.queries.affine(), db.queries.image_queries()]
+)
 def test_tables_are_no_images(queries: Any) -> None:
     with pytest.raises(db.InvalidInput, match=r"distortion needs images .* not shape \(4, 2\): reshape x"):
         queries(jax.random.key(0), X, None)
@@ -374,4 +386,4 @@ def test_tables_are_no_images(queries: Any) -> None:
 )
 def test_bad_arguments_of_distortion_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.distortion(**arguments)
+        db.queries.distortion(**arguments)

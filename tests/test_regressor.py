@@ -194,7 +194,8 @@ def test_rows_that_count_are_a_column_like_any_other() -> None:
 def test_scikit_learn_is_loaded_only_for_the_estimators() -> None:
     code = """
 import sys
-import darkbayes, darkbayes.api
+import darkbayes
+darkbayes.Posterior
 assert "sklearn" not in sys.modules
 assert "DistilledRegressor" in dir(darkbayes)
 sys.modules["sklearn.base"] = None

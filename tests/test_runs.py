@@ -29,10 +29,10 @@ def tree() -> dict:
 
 @pytest.fixture(scope="module")
 def parts(classes: db.Data) -> Distillation:
-    posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None, burn_in=10, thin=5)
-    student = db.Student(db.mlp([4], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
-    return db.distillation(chain, student, db.uniform_box(-5, 5), db.Settings(query_batch=8, reservoir=4))
+    student = db.Student(db.mlp([4], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
+    return db.distillation(chain, student, db.queries.uniform_box(-5, 5), db.Settings(query_batch=8, reservoir=4))
 
 
 def test_a_checkpoint_gives_back_the_same_bits(tree, tmp_path, trees_equal):
@@ -148,7 +148,7 @@ def test_the_weights_of_a_student_are_loaded_again(parts, tmp_path, classes, tre
     state = Run(tmp_path / "run", {}, quiet=True).distil("d", parts, jax.random.key(0), 15)
     file = tmp_path / "run" / "d" / "student.safetensors"
     assert trees_equal(db.load_student(file, parts.student, classes.x), parts.best(state))
-    wider = db.Student(db.mlp([5], 2), db.SoftmaxStudent(2), optax.adam(1e-3))
+    wider = db.Student(db.mlp([5], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
     with pytest.raises(db.RunError, match="another network"):
         db.load_student(file, wider, classes.x)
 

@@ -37,7 +37,7 @@ def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(linear: db.Network
     drawn as well, the mean would be off by more than a standard deviation.
     """
     data, mean, variance = slope(examples)
-    posterior = db.Posterior(linear, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=examples)
+    posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=examples)
     filled = data._replace(x=sharing.fill_columns(data.x, 8))
     chain = sharing.make_chain(posterior, filled, batch_size=100)
     sampler = dataclasses.replace(chain.transformation, step_size=jnp.float32(0.05))
@@ -53,11 +53,11 @@ def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(linear: db.Network
 
 def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack: Any) -> None:
     data, *_ = slope(20)
-    posterior = db.Posterior(linear, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=20)
+    posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
     draws = draw_stack(posterior, data.x, 3)
     found = gradient_noise(sharing.make_chain(posterior, data, 100), draws, jax.random.key(0))
     assert found is not None
-    exact = db.configurational_temperature(posterior, draws, data)
+    exact = db.diagnostics.configurational_temperature(posterior, draws, data)
     np.testing.assert_allclose(found.temperature, exact, rtol=1e-4)
 
 

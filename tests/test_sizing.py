@@ -12,13 +12,13 @@ from darkbayes.student.sizing import _better
 
 
 def make(hidden: tuple[int, ...]) -> db.Student:
-    return db.Student(db.mlp(hidden, 2), db.SoftmaxStudent(2), optax.adam(optax.cosine_decay_schedule(2e-2, 1500)))
+    return db.Student(db.mlp(hidden, 2), db.outcomes.SoftmaxHead(2), optax.adam(optax.cosine_decay_schedule(2e-2, 1500)))
 
 
 @pytest.fixture(scope="module")
-def problem(classes: db.Data) -> tuple[db.Posterior, db.Draw]:
+def problem(classes: db.Data) -> tuple[db.Posterior, db.model.Draw]:
     """The posterior of a 2-10-2 network, and 96 draws of it."""
-    posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, batch_size=None, burn_in=1000, thin=100)
     return posterior, db.sample(chain, jax.random.key(0), num_chains=16, num_draws=6)
 
@@ -26,7 +26,7 @@ def problem(classes: db.Data) -> tuple[db.Posterior, db.Draw]:
 @pytest.fixture(scope="module")
 def sized(problem: Any, classes: db.Data) -> Any:
     return db.size_student(
-        *problem, classes.x, make, db.uniform_box(-10, 10), jax.random.key(1), start=(1,), most=8, updates=1500
+        *problem, classes.x, make, db.queries.uniform_box(-10, 10), jax.random.key(1), start=(1,), most=8, updates=1500
     )
 
 
@@ -65,7 +65,7 @@ def test_a_fall_within_its_error_or_too_small_to_matter_is_none() -> None:
 
 def test_bad_sizes_are_refused(problem: Any, classes: db.Data) -> None:
     def size(**wrong: Any) -> None:
-        db.size_student(*problem, classes.x, make, db.uniform_box(-10, 10), jax.random.key(1), **wrong)
+        db.size_student(*problem, classes.x, make, db.queries.uniform_box(-10, 10), jax.random.key(1), **wrong)
 
     with pytest.raises(db.InvalidInput, match=r"start=\(\) must name hidden layers of at most most=1024 units"):
         size(start=())

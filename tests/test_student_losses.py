@@ -22,13 +22,13 @@ def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def classes_targets(num_classes: int = 3) -> db.Categorical:
-    return db.Categorical(jnp.asarray(special.log_softmax(2 * normal(1, DRAWS, BATCH, num_classes), axis=-1)))
+def classes_targets(num_classes: int = 3) -> db.outcomes.Categorical:
+    return db.outcomes.Categorical(jnp.asarray(special.log_softmax(2 * normal(1, DRAWS, BATCH, num_classes), axis=-1)))
 
 
-def real_targets(num_outputs: int) -> db.Normal:
+def real_targets(num_outputs: int) -> db.outcomes.Normal:
     shape = (DRAWS, BATCH, num_outputs)
-    return db.Normal(jnp.asarray(normal(2, *shape)), jnp.asarray(np.exp(normal(3, *shape))))
+    return db.outcomes.Normal(jnp.asarray(normal(2, *shape)), jnp.asarray(np.exp(normal(3, *shape))))
 
 
 def outputs_for(family: Any) -> jax.Array:
@@ -39,7 +39,7 @@ def outputs_for(family: Any) -> jax.Array:
 def sampled_losses(family: Any, outputs: jax.Array, targets: Any) -> jax.Array:
     """-log S at targets sampled from each draw and averaged over draws, ``[samples, batch]``."""
     key = jax.random.key(4)
-    if isinstance(targets, db.Categorical):
+    if isinstance(targets, db.outcomes.Categorical):
         y = jax.random.categorical(key, targets.log_probs, shape=(SAMPLES, DRAWS, BATCH))
     else:
         noise = jax.random.normal(key, (SAMPLES, *targets.mean.shape))
@@ -56,11 +56,11 @@ def gradient_of_loss(family: Any, outputs: jax.Array, targets: Any) -> jax.Array
 @pytest.mark.parametrize(
     ("family", "targets"),
     [
-        (db.SoftmaxStudent(3), classes_targets()),
-        (db.GaussianStudent(), real_targets(1)),
-        (db.GaussianStudent(2), real_targets(2)),
-        (db.MixtureStudent(3, quadrature=64), real_targets(1)),
-        (db.MixtureStudent(2, num_outputs=2, quadrature=64), real_targets(2)),
+        (db.outcomes.SoftmaxHead(3), classes_targets()),
+        (db.outcomes.GaussianHead(), real_targets(1)),
+        (db.outcomes.GaussianHead(2), real_targets(2)),
+        (db.outcomes.MixtureHead(3, quadrature=64), real_targets(1)),
+        (db.outcomes.MixtureHead(2, num_outputs=2, quadrature=64), real_targets(2)),
     ],
     ids=["softmax", "gaussian", "gaussian-2", "mixture", "mixture-2"],
 )
@@ -72,21 +72,21 @@ def test_the_loss_is_minus_the_expected_log_density_over_all_draws(family: Any, 
     outputs = outputs_for(family)
     samples = np.asarray(sampled_losses(family, outputs, targets), np.float64)
     estimate, error = samples.mean(axis=0), samples.std(axis=0) / np.sqrt(SAMPLES)
-    slack = 1e-2 if isinstance(family, db.MixtureStudent) else 1e-5
+    slack = 1e-2 if isinstance(family, db.outcomes.MixtureHead) else 1e-5
     assert (np.abs(family.loss(outputs, targets) - estimate) < 4.4 * error + slack).all()
 
 
 def test_twelve_nodes_suffice_for_components_no_narrower_than_the_noise() -> None:
     """As those of a student that has learnt anything are: the noise of a single draw is in what it has to say."""
-    targets = db.Normal(real_targets(1).mean, jnp.full((DRAWS, BATCH, 1), 0.3))
+    targets = db.outcomes.Normal(real_targets(1).mean, jnp.full((DRAWS, BATCH, 1), 0.3))
     outputs = jnp.asarray(normal(5, BATCH, 9)).at[:, 6:].set(np.log(0.3))
-    default, exact = (db.MixtureStudent(3, quadrature=nodes).loss(outputs, targets) for nodes in (12, 100))
+    default, exact = (db.outcomes.MixtureHead(3, quadrature=nodes).loss(outputs, targets) for nodes in (12, 100))
     np.testing.assert_allclose(default, exact, atol=5e-3)
 
 
 def test_the_gradient_of_the_softmax_loss_is_that_of_section_2_1() -> None:
     """dL/dbeta_k = -p(y = k), averaged over draws, back-propagated through beta = log softmax."""
-    family, targets = db.SoftmaxStudent(3), classes_targets()
+    family, targets = db.outcomes.SoftmaxHead(3), classes_targets()
     outputs = outputs_for(family)
     gradient = gradient_of_loss(family, outputs, targets)
     _, back_propagate = jax.vjp(jax.nn.log_softmax, outputs)
@@ -98,7 +98,7 @@ def test_the_gradient_of_the_softmax_loss_is_that_of_section_2_1() -> None:
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_the_gradients_of_the_gaussian_loss_are_those_of_section_2_2(num_outputs: int) -> None:
     """dL/dmu = e^-alpha {mu - f} and dL/dalpha = 1/2 [1 - e^-alpha {(f - mu)^2 + 1/lambda_n}], averaged over draws."""
-    family, targets = db.GaussianStudent(num_outputs), real_targets(num_outputs)
+    family, targets = db.outcomes.GaussianHead(num_outputs), real_targets(num_outputs)
     outputs = outputs_for(family)
     gradient = gradient_of_loss(family, outputs, targets)
     mu, alpha = np.split(np.asarray(outputs, np.float64), 2, axis=1)
@@ -111,17 +111,17 @@ def test_the_gradients_of_the_gaussian_loss_are_those_of_section_2_2(num_outputs
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_a_mixture_of_one_component_has_the_gaussian_loss(num_outputs: int) -> None:
     targets = real_targets(num_outputs)
-    outputs = outputs_for(db.GaussianStudent(num_outputs))
+    outputs = outputs_for(db.outcomes.GaussianHead(num_outputs))
     with_logit = jnp.concatenate([jnp.full((BATCH, num_outputs), 7.0), outputs], axis=1)
     np.testing.assert_allclose(
-        db.MixtureStudent(1, num_outputs).loss(with_logit, targets),
-        db.GaussianStudent(num_outputs).loss(outputs, targets),
+        db.outcomes.MixtureHead(1, num_outputs).loss(with_logit, targets),
+        db.outcomes.GaussianHead(num_outputs).loss(outputs, targets),
         rtol=1e-5,
     )
 
 
 def test_the_outputs_of_a_mixture_are_read_component_by_component() -> None:
-    family = db.MixtureStudent(2, num_outputs=3)
+    family = db.outcomes.MixtureHead(2, num_outputs=3)
     outputs = jnp.arange(18.0)[None]
     mixture, aleatoric = family.predict(outputs)
     assert aleatoric is None
@@ -137,7 +137,7 @@ def test_the_outputs_of_a_mixture_are_read_component_by_component() -> None:
 @eqx.filter_jit
 def best_outputs(family: Any, targets: Any) -> jax.Array:
     """The outputs that the theory says are best: the predictive's own, and the share that is aleatoric."""
-    if isinstance(family, db.SoftmaxStudent):
+    if isinstance(family, db.outcomes.SoftmaxHead):
         probs, part = targets.probs.mean(axis=0), targets.entropy.mean(axis=0)[:, None]
         heads, total = [jnp.log(probs)], jnp.sum(-probs * jnp.log(probs), axis=-1, keepdims=True)
     else:
@@ -148,9 +148,9 @@ def best_outputs(family: Any, targets: Any) -> jax.Array:
 
 
 DECOMPOSING = [
-    (db.SoftmaxStudent(3, decompose=True), classes_targets()),
-    (db.GaussianStudent(1, decompose=True), real_targets(1)),
-    (db.GaussianStudent(2, decompose=True), real_targets(2)),
+    (db.outcomes.SoftmaxHead(3, decompose=True), classes_targets()),
+    (db.outcomes.GaussianHead(1, decompose=True), real_targets(1)),
+    (db.outcomes.GaussianHead(2, decompose=True), real_targets(2)),
 ]
 DECOMPOSING_NAMES = ["softmax", "gaussian", "gaussian-2"]
 
@@ -162,7 +162,7 @@ def test_the_best_student_tells_the_expected_entropy_or_variance_of_a_draw(famil
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
     worse = best + 0.3 * jax.random.normal(jax.random.key(5), (50, *best.shape))
     assert (jax.jit(jax.vmap(family.loss, (0, None)))(worse, targets) > family.loss(best, targets)).all()
-    expected = targets.statistics()["entropy" if isinstance(targets, db.Categorical) else "variance"].mean(axis=0)
+    expected = targets.statistics()["entropy" if isinstance(targets, db.outcomes.Categorical) else "variance"].mean(axis=0)
     np.testing.assert_allclose(family.predict(best)[1], expected, rtol=1e-5)
 
 
@@ -196,7 +196,7 @@ def test_the_extra_head_does_not_bend_the_prediction(family: Any, targets: Any) 
 def test_the_aleatoric_part_never_exceeds_the_total(family: Any, targets: Any) -> None:
     outputs = 30 * jax.random.normal(jax.random.key(6), (500, family.width))
     distribution, part = family.predict(outputs)
-    total = distribution.entropy if isinstance(distribution, db.Categorical) else distribution.variance
+    total = distribution.entropy if isinstance(distribution, db.outcomes.Categorical) else distribution.variance
     assert (part <= total * (1 + 1e-6)).all()
     assert (part >= 0).all()
 
@@ -215,7 +215,7 @@ def test_extreme_outputs_leave_losses_and_gradients_of_the_extra_head_finite(fam
 
 @pytest.mark.parametrize(
     ("family", "targets"),
-    [(db.SoftmaxStudent(3), classes_targets()), (db.GaussianStudent(2), real_targets(2))],
+    [(db.outcomes.SoftmaxHead(3), classes_targets()), (db.outcomes.GaussianHead(2), real_targets(2))],
     ids=["softmax", "gaussian"],
 )
 def test_the_divergence_is_the_loss_less_the_least_loss(family: Any, targets: Any) -> None:
@@ -228,12 +228,12 @@ def test_the_divergence_is_the_loss_less_the_least_loss(family: Any, targets: An
 
 
 def test_the_divergence_of_a_mixture_student_compares_moments() -> None:
-    targets, family = real_targets(1), db.MixtureStudent(2)
+    targets, family = real_targets(1), db.outcomes.MixtureHead(2)
     average, outputs = average_add(average_init(targets), targets), outputs_for(family)
     moments = family.predict(outputs)[0].moments()
     gaussian = jnp.concatenate([moments.mean, jnp.log(moments.variance)], axis=1)
     np.testing.assert_allclose(
-        family.divergence(average, outputs), db.GaussianStudent().divergence(average, gaussian), rtol=1e-4
+        family.divergence(average, outputs), db.outcomes.GaussianHead().divergence(average, gaussian), rtol=1e-4
     )
 
 
@@ -241,7 +241,7 @@ def test_the_students_prior_is_weight_decay_of_strength_gamma() -> None:
     """w <- w - rho (mean gradient + gamma w), the student's line of Algorithm 1."""
     x, targets = jnp.ones((BATCH, 2)), classes_targets(2)
     network = db.Network(lambda key, x: jnp.ones((2, 2)), lambda weights, x: x @ weights)
-    student = db.Student(network, db.SoftmaxStudent(2), optax.sgd(0.1), prior_precision=0.5)
+    student = db.Student(network, db.outcomes.SoftmaxHead(2), optax.sgd(0.1), prior_precision=0.5)
     params = jnp.array([[1.0, -1.0], [0.5, 2.0]])
     loss, gradient = jax.value_and_grad(lambda w: jnp.mean(student.family.loss(network.apply(w, x), targets)))(params)
     updated, _, reported = student.update(params, student.optimiser.init(params), x, targets)

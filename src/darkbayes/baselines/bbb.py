@@ -29,8 +29,8 @@ class BayesByBackprop(Trained):
     """Bayes by backprop with `samples` draws a step. Learning fails unless the deviations start out small.
 
     >>> import optax, darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.ScaleMixturePrior(), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.ScaleMixturePrior(), num_data=20)
     >>> method = BayesByBackprop(posterior, optax.adam(1e-2), steps=100, batch_size=10)
     >>> method.draws(jax.random.key(2), method.fit(jax.random.key(1), data), 3).network[0].weight.shape
     (3, 10, 2)

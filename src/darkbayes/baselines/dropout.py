@@ -44,8 +44,8 @@ class Dropout(Trained):
     dropout ``predict_draws(posterior, method.draws(key, fitted, 100), x)``.
 
     >>> import optax, darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> method = Dropout(posterior, optax.adam(1e-2), steps=100, batch_size=10, rate=0.5)
     >>> draws = method.draws(jax.random.key(2), method.fit(jax.random.key(1), data), 3)
     >>> draws.network[1].weight.shape

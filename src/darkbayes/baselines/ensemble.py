@@ -22,8 +22,8 @@ class Ensemble(eqx.Module):
 
     >>> import optax, darkbayes as db
     >>> from darkbayes.baselines import SGD
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> method = Ensemble(SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10), size=5)
     >>> draws = method.draws(jax.random.key(2), method.fit(jax.random.key(1), data))
     >>> draws.network[0].weight.shape

@@ -19,8 +19,8 @@ class SGD(Trained):
     """Maximum a posteriori by any optimiser; it ends in a single draw.
 
     >>> import optax, darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> method = SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10)
     >>> fitted = method.fit(jax.random.key(1), data)
     >>> db.predict_draws(posterior, method.draws(jax.random.key(2), fitted, 1), data.x).probs.shape

@@ -31,8 +31,8 @@ class VariationalInference(Trained):
     """Graves's variational inference with `samples` draws a step.
 
     >>> import optax, darkbayes as db
-    >>> data = db.toy1d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 1), db.GaussianSampledNoise(), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy1d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 1), db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0), num_data=20)
     >>> method = VariationalInference(posterior, optax.adam(1e-2), steps=100, batch_size=10)
     >>> method.draws(jax.random.key(2), method.fit(jax.random.key(1), data), 3).network[0].weight.shape
     (3, 10, 1)

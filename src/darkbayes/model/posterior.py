@@ -29,9 +29,9 @@ class Draw(NamedTuple):
 class Posterior(eqx.Module):
     """What is believed of a network's weights after seeing `num_data` examples.
 
-    >>> from darkbayes import GaussianPrior, Softmax, mlp, toy2d
-    >>> posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
-    >>> data = toy2d(jax.random.key(0))
+    >>> import darkbayes as db
+    >>> posterior = Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
     >>> draw = posterior.init(jax.random.key(1), data.x)
     >>> posterior.log_density(draw, data).shape
     ()
@@ -79,8 +79,8 @@ class Posterior(eqx.Module):
 
             sum_s q_s [grad log p(theta) + 1/q_s grad log p(data_s | theta)] = grad log p(theta | data).
 
-        >>> from darkbayes import GaussianPrior, Softmax, mlp
-        >>> posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+        >>> import darkbayes as db
+        >>> posterior = Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
         >>> float(posterior.of_shard(6, share=0.25).num_data)
         24.0
         """

@@ -1,7 +1,7 @@
 """A PyTorch ``Sequential`` as a network, with its weights: where chains may begin, and what a student may look like.
 
     network, params = darkbayes.from_torch(module)
-    posterior = darkbayes.Posterior(darkbayes.started_at(network, params), ...)
+    posterior = darkbayes.Posterior(darkbayes.model.started_at(network, params), ...)
 
 Dropout becomes nothing: what it does to predictions in training is not a part of the network, and a posterior has
 uncertainty without it. Batch norm is refused. In training mode the prediction for one example depends on the others

@@ -3,10 +3,6 @@
 from darkbayes.student.diagnosis import Diagnosis as Diagnosis
 from darkbayes.student.diagnosis import RunDiagnostics as RunDiagnostics
 from darkbayes.student.diagnosis import diagnose as diagnose
-from darkbayes.student.images import affine as affine
-from darkbayes.student.images import distortion as distortion
-from darkbayes.student.images import elastic as elastic
-from darkbayes.student.images import image_queries as image_queries
 from darkbayes.student.loop import Distillation as Distillation
 from darkbayes.student.loop import DistillationState as DistillationState
 from darkbayes.student.loop import Distilled as Distilled
@@ -20,8 +16,12 @@ from darkbayes.student.many import side_by_side as side_by_side
 from darkbayes.student.network import Student as Student
 from darkbayes.student.queries import Context as Context
 from darkbayes.student.queries import Queries as Queries
+from darkbayes.student.queries import affine as affine
 from darkbayes.student.queries import compose as compose
+from darkbayes.student.queries import distortion as distortion
+from darkbayes.student.queries import elastic as elastic
 from darkbayes.student.queries import exchange as exchange
+from darkbayes.student.queries import image_queries as image_queries
 from darkbayes.student.queries import jitter as jitter
 from darkbayes.student.queries import mix as mix
 from darkbayes.student.queries import mixup as mixup

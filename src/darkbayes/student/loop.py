@@ -369,11 +369,11 @@ def distil(
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
 
     >>> import darkbayes as db, optax
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=None, burn_in=100, thin=10)
-    >>> student = db.Student(db.mlp([10, 10], 2), db.SoftmaxHead(2), optax.adam(1e-3))
-    >>> done = distil(teacher, student, db.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
+    >>> student = db.Student(db.mlp([10, 10], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
+    >>> done = distil(teacher, student, db.queries.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
     >>> done.diagnostics.verdict.text

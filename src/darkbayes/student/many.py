@@ -65,12 +65,12 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
     and optimisers once. Arrays that are the same object in all runs are stored once.
 
     >>> import darkbayes as db, optax
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
-    >>> sampler, student = db.sgld(1e-2), db.Student(db.mlp([10], 2), db.SoftmaxHead(2), optax.adam(1e-3))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> sampler, student = db.sgld(1e-2), db.Student(db.mlp([10], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
     >>> def one(key):
-    ...     teacher = db.minibatch_chain(posterior, sampler, *db.toy2d(key), batch_size=None, burn_in=10, thin=10)
+    ...     teacher = db.minibatch_chain(posterior, sampler, *db.data.toy2d(key), batch_size=None, burn_in=10, thin=10)
     ...     return db.distillation(teacher, student, queries)
-    >>> queries = db.uniform_box(-10, 10)
+    >>> queries = db.queries.uniform_box(-10, 10)
     >>> runs = side_by_side([one(key) for key in jax.random.split(jax.random.key(0), 3)])
     >>> runs.init(jax.random.key(1)).updates.shape
     (3,)

@@ -117,12 +117,12 @@ def size_student(
         held_out: queries to judge by.
 
     >>> import darkbayes as db, optax
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draws = jax.vmap(lambda key: posterior.init(key, data.x))(jax.random.split(jax.random.key(1), 8))
     >>> def make(hidden):
-    ...     return db.Student(db.mlp(hidden, 2), db.SoftmaxHead(2), optax.adam(1e-2))
-    >>> queries = db.uniform_box(-10, 10)
+    ...     return db.Student(db.mlp(hidden, 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-2))
+    >>> queries = db.queries.uniform_box(-10, 10)
     >>> sized = size_student(posterior, draws, data.x, make, queries, jax.random.key(2), most=4, updates=50)
     >>> sized.hidden, sized.curve[0]["method"], sized.curve[0]["parameters"]
     ((4,), 'student 2-4-2', 22)

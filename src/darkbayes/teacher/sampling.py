@@ -24,8 +24,8 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: st
         The draws, with leading axes ``[num_chains, num_draws]``.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> chain = db.minibatch_chain(posterior, db.sgld(1e-3), data.x, data.y, batch_size=None, burn_in=10, thin=5)
     >>> draws = sample(chain, jax.random.key(1), num_chains=2, num_draws=3)
     >>> draws.network[0].weight.shape

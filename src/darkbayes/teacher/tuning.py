@@ -91,8 +91,8 @@ def tune(chain: MinibatchChain, key: Key, **settings: Any) -> tuple[MinibatchCha
         settings: as those of `tune_all`.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> chain = db.minibatch_chain(posterior, db.sgld("auto"), *data, batch_size=None)
     >>> chain, choices = tune(chain, jax.random.key(1))
     >>> 1e-3 < choices.step_size < 1e-1

@@ -95,8 +95,8 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
     """theta . grad U / d of each draw along the first axis; 1 on average at the Bayes posterior.
 
     >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
-    >>> data = db.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
     >>> draws = jax.vmap(lambda key: posterior.init(key, data.x))(jax.random.split(jax.random.key(1), 3))
     >>> configurational_temperature(posterior, draws, data).shape
     (3,)

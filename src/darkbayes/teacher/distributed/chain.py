@@ -24,7 +24,7 @@ Lengths change only between two tours, so that no tour mixes two sets of shares.
 **How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h the product of step size,
 trajectory and curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels
 as tours change direction, over draws that are kept at the end of every round of two tours. On a linear model the update
-is affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/test_distributed.py
+is affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/teacher/distributed
 compares with that, and with the posterior at a step size where h^2 is lost in the noise. The step size must suit the
 stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
@@ -311,8 +311,8 @@ def distributed_chain(
     >>> import darkbayes as db
     >>> # In a script that is started once per process, with its number:
     >>> # jax.distributed.initialize("10.0.0.1:1234", num_processes=4, process_id=number, heartbeat_timeout_seconds=20)
-    >>> shard = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> shard = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> chain = distributed_chain(posterior, db.sgld(1e-2), *shard, batch_size=5, trajectory=[10], burn_in=4)
     >>> draws = chain.sample(jax.random.key(1), num_draws=6, num_chains=2)
     >>> draws.network[0].weight.shape

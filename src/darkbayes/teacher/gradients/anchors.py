@@ -80,8 +80,8 @@ def control_variates(anchor: Draw, *, chunk_size: int = 1000) -> Gradients:
         chunk_size: examples at a time in the gradient of all examples.
 
     >>> import darkbayes as db, optax
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> descent = db.minibatch_chain(posterior, optax.adam(0.05), *data, batch_size=None, burn_in=500)
     >>> found = db.sample(descent, jax.random.key(1), num_chains=1, num_draws=1)
     >>> mode = jax.tree.map(lambda leaf: leaf[0, 0], found)
@@ -137,8 +137,8 @@ def svrg(refresh_every: int, *, chunk_size: int = 1000) -> Gradients:
         chunk_size: examples at a time in the gradient of all examples; as many in every chain.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=5, gradients=svrg(4))
     >>> db.sample(teacher, jax.random.key(2), num_chains=2, num_draws=3).network[0].weight.shape
     (2, 3, 4, 2)

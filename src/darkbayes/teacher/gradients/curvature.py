@@ -44,8 +44,8 @@ def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gr
         probes: vectors of signs to average over; each costs about as much as a gradient.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
     >>> found = with_curvature().estimate(jax.random.key(2), posterior, data, data, draw, ())
     >>> found.extras["curvature"].network[0].weight.shape

@@ -54,8 +54,8 @@ def per_example() -> Gradients:
     that the gradient has no noise.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
     >>> batch = jax.tree.map(lambda leaf: leaf[:5], data)
     >>> found = per_example().estimate(jax.random.key(2), posterior, data, batch, draw, ())
@@ -92,8 +92,8 @@ def fisher_metric(probes: int = 1) -> Gradients:
         probes: vectors of signs to average over; each costs about as much as a gradient.
 
     >>> import darkbayes as db
-    >>> data = db.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
     >>> found = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
     >>> found.extras["metric"].network[0].weight.shape, found.extras["metric_gradient"].network[0].weight.shape

@@ -13,7 +13,7 @@ def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
     """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
 
     >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> default_sampler(posterior, batch_size=None).tuned
     False
     """

@@ -1,4 +1,4 @@
-"""One process of the distributed runs in test_distributed.py: ``python distributed_worker.py TASK.json NUMBER``."""
+"""One process of the distributed runs in test_chain.py: ``python worker.py TASK.json NUMBER``."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.files import write_arrays, write_text
-from darkbayes.teacher import distributed
+from darkbayes.teacher.distributed import chain as distributed
 
 
 def end_itself_in(call: int, with_signal: int) -> None:
@@ -31,7 +31,9 @@ def run_task(task: dict[str, Any], number: int) -> None:
     rows = slice(sum(task["sizes"][:number]), sum(task["sizes"][: number + 1]))
     start, spread = np.array(task["start"], np.float32), np.array(task["spread"], np.float32)
     network = db.Network(lambda key, x: start + spread @ jax.random.normal(key, (2, 1)), lambda weights, x: x @ weights)
-    posterior = db.Posterior(network, db.Gaussian(3.0), db.GaussianPrior(2.0), num_data=task.get("num_data", len(x)))
+    posterior = db.Posterior(
+        network, db.outcomes.Gaussian(3.0), db.priors.GaussianPrior(2.0), num_data=task.get("num_data", len(x))
+    )
     if number == 1 and "signal" in task:
         end_itself_in(task["signal_in"], task["signal"])
     found = {}

@@ -24,8 +24,8 @@ def coin() -> tuple[db.Posterior, db.Data]:
     network = db.Network(
         lambda key, x: jnp.zeros(()), lambda theta, x: jnp.stack([jnp.zeros(len(x)), theta * x[:, 0]], axis=1)
     )
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(PRIOR_PRECISION), num_data=TOSSES)
-    return posterior, db.as_data(np.ones((TOSSES, 1)), (np.arange(TOSSES) < HEADS).astype(int))
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(PRIOR_PRECISION), num_data=TOSSES)
+    return posterior, db.data.as_data(np.ones((TOSSES, 1)), (np.arange(TOSSES) < HEADS).astype(int))
 
 
 class Grid:
@@ -86,8 +86,8 @@ def test_the_sampler_has_the_law_of_the_quadrature(
     """
     step_size, chains, burn_in, steps = 0.1, 1000, 150, 600
     posterior, data = coin
-    sampler = db.sgrld(step_size, prior_precision=PRIOR_PRECISION, decay=0.0, gamma=gamma)
-    chain = db.minibatch_chain(posterior, sampler, *data, batch_size=None, gradients=db.fisher_metric())
+    sampler = db.samplers.sgrld(step_size, prior_precision=PRIOR_PRECISION, decay=0.0, gamma=gamma)
+    chain = db.minibatch_chain(posterior, sampler, *data, batch_size=None, gradients=db.gradients.fisher_metric())
 
     @jax.jit
     def run(key: jax.Array) -> jax.Array:
@@ -114,7 +114,9 @@ def test_the_metric_and_gamma_of_the_coin_are_those_by_hand(grid: Grid, coin: tu
 
     @jax.jit
     def at(theta: jax.Array) -> Any:
-        found = db.fisher_metric().estimate(jax.random.key(0), posterior, data, data, db.Draw(theta, ()), ())
+        found = db.gradients.fisher_metric().estimate(
+            jax.random.key(0), posterior, data, data, db.model.Draw(theta, ()), ()
+        )
         return found.grads.network, found.extras["metric"].network, found.extras["metric_gradient"].network
 
     grads, metric, change = jax.vmap(at)(jnp.asarray(grid.theta[places], jnp.float32))
@@ -128,7 +130,7 @@ def test_the_metric_and_gamma_of_the_coin_are_those_by_hand(grid: Grid, coin: tu
 
 def test_an_update_is_that_of_the_docstring() -> None:
     eta, temperature, decay = 0.3, 0.5, 0.75
-    sampler = db.sgrld(eta, prior_precision=2.0, temperature=temperature, decay=decay)
+    sampler = db.samplers.sgrld(eta, prior_precision=2.0, temperature=temperature, decay=decay)
     grads, change = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0])
     metrics = [jnp.array([4.0, 1.0]), jnp.array([2.0, 9.0]), jnp.array([1.0, 1.0]), jnp.array([8.0, 2.0])]
     state = sampler.init(grads)
@@ -147,7 +149,7 @@ def test_an_update_is_that_of_the_docstring() -> None:
 
 
 def test_once_frozen_the_metric_stays_and_gamma_is_gone() -> None:
-    sampler = db.sgrld(0.1, prior_precision=1.0, adapt_steps=1)
+    sampler = db.samplers.sgrld(0.1, prior_precision=1.0, adapt_steps=1)
     weights, metric = jnp.zeros(2), jnp.array([3.0, 5.0])
     update = eqx.Partial(sampler.update, weights, key=jax.random.key(0))
     _, state = update(sampler.init(weights), metric=metric, metric_gradient=metric)
@@ -159,7 +161,7 @@ def test_once_frozen_the_metric_stays_and_gamma_is_gone() -> None:
 
 def test_weights_in_half_precision_keep_it() -> None:
     weights, metric = jnp.ones(3, jnp.bfloat16), jnp.ones(3)
-    sampler = db.sgrld(0.1, prior_precision=1.0)
+    sampler = db.samplers.sgrld(0.1, prior_precision=1.0)
     extras = {"metric": metric, "metric_gradient": metric}
     updates, state = sampler.update(weights, sampler.init(weights), key=jax.random.key(0), **extras)
     assert updates.dtype == jnp.bfloat16
@@ -180,13 +182,17 @@ def test_the_frozen_moments_on_a_regression_are_those_of_the_linear_law(
     information, hessian = np.array([9.0, 20.0]), np.linalg.inv(conjugate.covariance)
     scale = np.diag(1 / (information + conjugate.prior_precision))
     chain = db.minibatch_chain(
-        conjugate.posterior, db.sgld(1.0), *conjugate.data, batch_size=batch_size, gradients=db.fisher_metric()
+        conjugate.posterior,
+        db.sgld(1.0),
+        *conjugate.data,
+        batch_size=batch_size,
+        gradients=db.gradients.fisher_metric(),
     )
     frozen = jnp.asarray(information[:, None], jnp.float32)
 
     @jax.jit
     def run(step_size: jax.Array, keys: jax.Array) -> Any:
-        sampler = db.sgrld(step_size, prior_precision=conjugate.prior_precision, adapt_steps=1)
+        sampler = db.samplers.sgrld(step_size, prior_precision=conjugate.prior_precision, adapt_steps=1)
         at = dataclasses.replace(chain, transformation=sampler)
 
         def start(key: jax.Array) -> Any:
@@ -209,9 +215,9 @@ def test_the_frozen_moments_on_a_regression_are_those_of_the_linear_law(
 
 
 def test_what_cannot_work_is_refused() -> None:
-    sampler = db.sgrld(0.1, prior_precision=1.0)
+    sampler = db.samplers.sgrld(0.1, prior_precision=1.0)
     with pytest.raises(db.InvalidInput, match=r"gradients=fisher_metric\(\)"):
         sampler.update(jnp.zeros(2), sampler.init(jnp.zeros(2)), key=jax.random.key(0))
     for wrong in ({"decay": 1.0}, {"adapt_steps": 0}, {"prior_precision": 0.0}, {"temperature": -1.0}):
         with pytest.raises(db.InvalidInput, match=next(iter(wrong))):
-            db.sgrld(0.1, **({"prior_precision": 1.0} | wrong))
+            db.samplers.sgrld(0.1, **({"prior_precision": 1.0} | wrong))

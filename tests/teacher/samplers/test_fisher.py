@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import darkbayes as db
+from teacher.samplers.cases import GRADIENTS, path
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -59,7 +60,7 @@ def test_one_step_size_suits_weights_of_every_stiffness() -> None:
     stiffness, eta = np.array([1.0, 1e2, 1e6]), 0.5
     start = np.random.default_rng(0).normal(size=(1000, 3)) * np.sqrt((1 + eta / 4) / stiffness)
     row = jnp.asarray(stiffness[None], jnp.float32)
-    sampler = db.fisher_sgld(eta, prior_precision=1e-3, batch_share=None, decay=0.9999)
+    sampler = db.samplers.fisher_sgld(eta, prior_precision=1e-3, batch_share=None, decay=0.9999)
     fixed_point = stiffness * (1 + eta / 4)
     scaled = moments(sampler, lambda key, theta: row * theta, start, 3000, fixed_point).mean(axis=0) * stiffness
     np.testing.assert_allclose(scaled, 1 + eta / 4, rtol=0.01)
@@ -70,7 +71,7 @@ def test_another_unit_of_a_weight_changes_nothing_but_the_unit() -> None:
     start = np.random.default_rng(0).normal(size=(3, 2))
     plain, fine = (
         moments(
-            db.fisher_sgld(0.3, prior_precision=0.5 * unit**2, batch_share=0.1, decay=0.9),
+            db.samplers.fisher_sgld(0.3, prior_precision=0.5 * unit**2, batch_share=0.1, decay=0.9),
             lambda key, theta, unit=unit: 2.0 * unit**2 * theta + unit * jax.random.normal(key, theta.shape),
             start / unit,
             steps=50,
@@ -87,8 +88,8 @@ def regression(linear: db.Network) -> tuple[db.Posterior, db.Data, np.ndarray, n
     x = rng.normal(size=(1000, 2)) * [1.0, 30.0]
     y = x @ [[1.0], [-0.02]] + rng.normal(size=(1000, 1))
     precision = np.eye(2) + x.T @ x
-    posterior = db.Posterior(linear, db.Gaussian(1.0), db.GaussianPrior(1.0), num_data=1000)
-    return posterior, db.as_data(x, y), np.linalg.solve(precision, x.T @ y)[:, 0], precision
+    posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=1000)
+    return posterior, db.data.as_data(x, y), np.linalg.solve(precision, x.T @ y)[:, 0], precision
 
 
 def minibatch_variances(
@@ -103,7 +104,7 @@ def minibatch_variances(
         def of_one(key: jax.Array, weights: jax.Array) -> jax.Array:
             rows = jax.random.randint(key, (batch_size,), 0, len(data.x))
             batch = db.Data(data.x[rows], data.y[rows])
-            density = jax.grad(lambda w: posterior.log_density(db.Draw(w[:, None], None), batch))
+            density = jax.grad(lambda w: posterior.log_density(db.model.Draw(w[:, None], None), batch))
             return -density(weights + jnp.asarray(mean, jnp.float32))
 
         return jax.vmap(of_one)(jax.random.split(key, len(theta)), theta)
@@ -121,7 +122,7 @@ def test_the_noise_of_minibatches_is_not_added_twice(regression: Any) -> None:
     fails it with probability 1e-4 for another seed. SGLD of the same step on the stiffer weight adds all the noise
     nevertheless: (1 + eta/4) 1.625 times the variance.
     """
-    corrected = db.fisher_sgld(0.05, prior_precision=1.0, batch_share=0.02)
+    corrected = db.samplers.fisher_sgld(0.05, prior_precision=1.0, batch_share=0.02)
     np.testing.assert_allclose(minibatch_variances(corrected, regression, 20, 2000), 1.0, atol=0.08)
     plain = db.sgld(0.05 / regression[3][1, 1])
     np.testing.assert_allclose(minibatch_variances(plain, regression, 20, 2000, plain=True)[1], 1.645, atol=0.13)
@@ -133,7 +134,7 @@ def test_the_noise_of_minibatches_is_not_added_twice(regression: Any) -> None:
 def test_an_update_is_what_the_docstring_says() -> None:
     """By hand in numpy, given the same random numbers: the mean square weighs the first ten steps alike."""
     eta, prior, share, decay = 0.1, 2.0, 0.25, 0.9
-    sampler = db.fisher_sgld(eta, prior_precision=prior, batch_share=share, decay=decay)
+    sampler = db.samplers.fisher_sgld(eta, prior_precision=prior, batch_share=share, decay=decay)
     state, squares, update = sampler.init(jnp.zeros(3)), np.zeros(3), jax.jit(sampler.update)
     for t, g in enumerate(np.random.default_rng(0).normal(size=(15, 3)) * [0.1, 1.0, 10.0]):
         key = jax.random.key(t)
@@ -149,7 +150,7 @@ def test_an_update_is_what_the_docstring_says() -> None:
 
 def test_a_tenth_of_the_noise_is_always_added() -> None:
     """Where the minibatch brings more than nine tenths of the noise wanted: eta/4 N/M above 0.9."""
-    sampler = db.fisher_sgld(1.0, prior_precision=1e-6, batch_share=0.01)
+    sampler = db.samplers.fisher_sgld(1.0, prior_precision=1e-6, batch_share=0.01)
     grads, key = jnp.array([1e3, -1e3]), jax.random.key(0)
     updates, _ = sampler.update(grads, sampler.init(grads), key=key)
     scale = 1 / (0.01 / 1.01 * 1e6 + 1e-6)
@@ -158,7 +159,7 @@ def test_a_tenth_of_the_noise_is_always_added() -> None:
 
 
 def test_weights_that_the_data_say_nothing_about_move_on_the_scale_of_the_prior() -> None:
-    sampler = db.fisher_sgld(0.04, prior_precision=4.0, batch_share=0.1)
+    sampler = db.samplers.fisher_sgld(0.04, prior_precision=4.0, batch_share=0.1)
     updates, _ = sampler.update(jnp.zeros(3), sampler.init(jnp.zeros(3)), key=jax.random.key(0))
     np.testing.assert_allclose(updates, 0.1 * np.asarray(jax.random.normal(jax.random.key(0), (3,))), rtol=1e-5)
 
@@ -166,7 +167,7 @@ def test_weights_that_the_data_say_nothing_about_move_on_the_scale_of_the_prior(
 def test_weights_of_half_precision_stay_so_and_their_squares_are_followed_in_single() -> None:
     """In half precision a mean square of 1 would not move by a thousandth of the way to 1.5."""
     weights = {"half": jnp.ones(2, jnp.bfloat16), "full": jnp.ones(2)}
-    sampler = db.fisher_sgld(0.1, prior_precision=1.0, batch_share=0.5)
+    sampler = db.samplers.fisher_sgld(0.1, prior_precision=1.0, batch_share=0.5)
     state = sampler.init(weights)._replace(count=jnp.int32(10_000), squares={"half": jnp.ones(2), "full": jnp.ones(2)})
     grads = jax.tree.map(lambda leaf: jnp.sqrt(1.5).astype(leaf.dtype) * leaf, weights)
     updates, state = sampler.update(grads, state, weights, key=jax.random.key(0))
@@ -187,4 +188,11 @@ def test_weights_of_half_precision_stay_so_and_their_squares_are_followed_in_sin
 )
 def test_bad_arguments_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.fisher_sgld(**{"step_size": 0.1, "prior_precision": 1.0, "batch_share": None} | arguments)
+        db.samplers.fisher_sgld(**{"step_size": 0.1, "prior_precision": 1.0, "batch_share": None} | arguments)
+
+
+def test_the_fisher_information_freezes() -> None:
+    sampler = db.samplers.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
+    states = path(sampler, GRADIENTS)[2]
+    assert np.all(states.squares[4] != states.squares[3])
+    np.testing.assert_array_equal(states.squares[5:], np.broadcast_to(states.squares[4], (7, 3)))

@@ -1,4 +1,4 @@
-"""What all samplers have in common, put to each of them; then what is particular to one."""
+"""What all samplers have in common, put to each of them."""
 
 import functools
 from collections import Counter
@@ -14,9 +14,10 @@ import pytest
 import darkbayes as db
 from darkbayes.errors import InvalidInput
 from darkbayes.teacher import Chains, start_chains, step_chains
-from samplers import NUM_DATA, SAMPLERS, Sampler
+from teacher.samplers.cases import NUM_DATA, SAMPLERS, Sampler
 
 pytestmark = pytest.mark.usefixtures("strict")
+
 
 WEIGHTS = {
     "layer": {"w": np.ones((2, 3), np.float32), "b": np.full(3, 2.0, np.float32)},
@@ -25,6 +26,7 @@ WEIGHTS = {
     "none": np.zeros((0, 3), np.float32),
     "list": [np.ones((1, 2, 2), np.float32)],
 }
+
 WEIGHTS = jax.tree.map(jnp.asarray, WEIGHTS)
 
 
@@ -165,8 +167,8 @@ def regression(linear: db.Network) -> tuple[db.Posterior, db.Data]:
         return jnp.concatenate([jnp.zeros_like(logits), logits], axis=1)
 
     network = db.Network(linear.init, apply)
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(1.0), num_data=NUM_DATA)
-    return posterior, db.as_data(x, y.astype(np.int32))
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=NUM_DATA)
+    return posterior, db.data.as_data(x, y.astype(np.int32))
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +186,7 @@ def truth(regression: tuple[db.Posterior, db.Data]) -> tuple[np.ndarray, np.ndar
     return mean, np.sqrt(shares @ (weights - mean) ** 2)
 
 
-def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
+def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.types.Chain:
     posterior, data = regression
     sampler = SAMPLERS[name]
     transformation = sampler.make(sampler.step_size)
@@ -192,7 +194,7 @@ def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.Chain:
 
 
 @eqx.filter_jit
-def draws_of(chain: db.Chain, key: jax.Array) -> jax.Array:
+def draws_of(chain: db.types.Chain, key: jax.Array) -> jax.Array:
     """The weights of 200 chains at each of 20 draws, as `sample` would have them, but compiled in one piece."""
 
     def one(chains: Chains, step: jax.Array) -> tuple[Chains, jax.Array]:
@@ -217,193 +219,48 @@ def test_a_sampler_finds_a_logistic_regression_as_quadrature_has_it(name: str, r
 def test_a_sampler_fits_the_loop_that_distils(name: str, regression: Any) -> None:
     """Traced and not run: a loop takes what keeps its types from round to round."""
     chain = chain_of(name, regression)
-    student = db.Student(chain.posterior.network, db.SoftmaxStudent(2), optax.sgd(0.5))
-    parts = db.distillation(chain, student, db.training_inputs(), db.Settings(num_chains=3, reservoir=2))
+    student = db.Student(chain.posterior.network, db.outcomes.SoftmaxHead(2), optax.sgd(0.5))
+    parts = db.distillation(chain, student, db.queries.training_inputs(), db.Settings(num_chains=3, reservoir=2))
     state = eqx.filter_eval_shape(parts.init, jax.random.key(0))
     after, losses = eqx.filter_eval_shape(parts.advance, state, jnp.int32(2))
     assert types(after) == types(state)
     assert losses.shape == (1,)
 
 
-# What is particular to one
-
-
-def path(transformation: Any, gradients: np.ndarray, **extras: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-    """The updates on given gradients, the noise that went into each, and the states after each."""
-    state, step, updates, noises, states = transformation.init(jnp.zeros(3)), jax.jit(transformation.update), [], [], []
-    for t, g in enumerate(gradients):
-        update, state = step(jnp.asarray(g, jnp.float32), state, key=jax.random.key(t), **extras)
-        updates.append(update)
-        noises.append(jax.random.normal(jax.random.key(t), (3,)))
-        states.append(state)
-    stacked = jax.tree.map(lambda *leaves: np.asarray(jnp.stack(leaves), np.float64), *states)
-    return np.asarray(updates, np.float64), np.asarray(noises, np.float64), stacked
-
-
-GRADIENTS = np.random.default_rng(0).normal(size=(12, 3)) * [0.1, 1.0, 10.0]
-
-
-def test_psgld_is_what_its_docstring_says_and_freezes() -> None:
-    transformation = db.psgld(0.1, num_data=20, decay=0.8, damping=0.01, adapt_steps=8, temperature=0.5)
-    updates, noises, states = path(transformation, GRADIENTS)
-    squares = np.zeros(3)
-    for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
-        if t < 8:
-            squares += max(1 / (t + 1), 0.2) * ((g / 20) ** 2 - squares)
-        scale = 1 / (0.01 + np.sqrt(squares))
-        np.testing.assert_allclose(states.squares[t], squares, rtol=1e-5)
-        np.testing.assert_allclose(updates[t], -0.05 * scale * g + np.sqrt(0.05 * scale) * xi, rtol=1e-4, atol=1e-6)
-
-
-def test_gamma_is_the_derivative_of_the_metric() -> None:
-    """By automatic differentiation of G in theta, through the slope of an energy that is no parabola."""
-    num_data = 20
-
-    def energy(theta: jax.Array) -> jax.Array:
-        return 7.0 * (jnp.log(jnp.cosh(theta)) + 0.1 * theta**4)
-
-    def metric(theta: jax.Array, squares: jax.Array) -> jax.Array:
-        return 1 / (0.01 + jnp.sqrt(0.9 * squares + 0.1 * (jax.grad(energy)(theta) / num_data) ** 2))
-
-    @jax.jit
-    def found_and_expected(theta: jax.Array, squares: jax.Array) -> tuple[jax.Array, jax.Array]:
-        slope, curvature = jax.vmap(jax.grad(energy))(theta), jax.vmap(jax.grad(jax.grad(energy)))(theta)
-        updates = []
-        for gamma in (True, False):
-            sampler = db.psgld(0.1, num_data=num_data, decay=0.9, damping=0.01, gamma=gamma, temperature=0.5)
-            state = sampler.init(theta)._replace(count=jnp.int32(1000), squares=squares)
-            updates.append(sampler.update(slope, state, theta, key=jax.random.key(0), curvature=curvature)[0])
-        return updates[0] - updates[1], 0.1 / 2 * 0.5 * jax.vmap(jax.grad(metric))(theta, squares)
-
-    found, expected = found_and_expected(jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.02, 3.0]))
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-def test_gamma_without_curvature_is_refused() -> None:
-    sampler = db.psgld(0.1, num_data=20, gamma=True)
-    with pytest.raises(InvalidInput, match=r"gamma=True.* needs the curvature .*: use gradients=with_curvature\(\)"):
-        sampler.update(jnp.ones(3), sampler.init(jnp.ones(3)), key=jax.random.key(0))
-
-
-def test_the_fisher_information_freezes() -> None:
-    sampler = db.fisher_sgld(0.1, prior_precision=1.0, batch_share=None, decay=0.8, adapt_steps=5)
-    states = path(sampler, GRADIENTS)[2]
-    assert np.all(states.squares[4] != states.squares[3])
-    np.testing.assert_array_equal(states.squares[5:], np.broadcast_to(states.squares[4], (7, 3)))
-
-
-def test_at_friction_one_sghmc_is_sgld() -> None:
-    expected, _, _ = path(db.sgld(0.04, temperature=0.3), GRADIENTS)
-    updates, _, _ = path(db.sghmc(0.04, friction=1.0, temperature=0.3), GRADIENTS)
-    np.testing.assert_allclose(updates, expected, rtol=1e-5, atol=1e-7)
-
-
-def test_sghmc_is_what_its_docstring_says() -> None:
-    updates, noises, _ = path(db.sghmc(0.04, friction=0.3, noise_estimate=0.1, temperature=0.5), GRADIENTS)
-    v = np.zeros(3)
-    for g, xi, update in zip(GRADIENTS, noises, updates, strict=True):
-        v = 0.7 * v - 0.02 * g + np.sqrt(0.04 * (0.3 * 0.5 - 0.1)) * xi
-        np.testing.assert_allclose(update, v, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("noisy", [True, False])
-def test_scale_adapted_sghmc_is_what_its_docstring_says_and_freezes(noisy: bool) -> None:
-    """The velocity is scaled along with P while that is learned."""
-    eta, alpha = 0.05, 0.3
-    sampler = db.scale_adapted_sghmc(eta, friction=alpha, adapt_steps=8, noisy_gradients=noisy, temperature=0.5)
-    updates, noises, states = path(sampler, GRADIENTS)
-    tau, mean, squares, momentum = np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3)
-    for t, (g, xi) in enumerate(zip(GRADIENTS, noises, strict=True)):
-        if t < 8:
-            share = 1 / (tau + 1)
-            mean, squares = mean + share * (g - mean), squares + share * (g**2 - squares)
-            tau = tau * (1 - mean**2 / squares) + 1
-        scale = 1 / np.sqrt(squares)
-        before = np.sqrt(eta / 2 * scale) * momentum
-        variance = eta * alpha * 0.5 * scale - noisy * eta**2 / 4
-        v = (1 - alpha) * before - eta / 2 * scale * g + np.sqrt(np.maximum(variance, 0.0)) * xi
-        momentum = v / np.sqrt(eta / 2 * scale)
-        np.testing.assert_allclose(updates[t], v, rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(states.squares[t], squares, rtol=1e-4)
-
-
-def test_sgnht_is_what_its_docstring_says() -> None:
-    updates, noises, states = path(db.sgnht(0.4, friction=0.3, temperature=0.5), GRADIENTS[:4])
-    v, zeta = np.zeros(3), 0.3
-    for t, (g, xi) in enumerate(zip(GRADIENTS[:4], noises, strict=True)):
-        v = (1 - zeta) * v - 0.2 * g + np.sqrt(0.4 * 0.3 * 0.5) * xi
-        zeta = zeta + v @ v / 3 - 0.4 * 0.5 / (2 - min(zeta, 1.0))
-        np.testing.assert_allclose(updates[t], v, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(states.friction[t], zeta, rtol=1e-4)
-
-
-def test_baoa_is_what_its_docstring_says() -> None:
-    updates, noises, _ = path(db.baoa(0.08, friction=0.3, temperature=0.5), GRADIENTS)
-    h = np.sqrt(0.04)
-    decay = np.exp(-(-np.log(0.7) / h) * h)  # exp(-gamma h)
-    m = np.zeros(3)
-    for g, xi, update in zip(GRADIENTS, noises, updates, strict=True):
-        kicked = m - h * g
-        m = decay * kicked + np.sqrt(0.5 * (1 - decay**2)) * xi
-        np.testing.assert_allclose(update, h / 2 * kicked + h / 2 * m, rtol=1e-4, atol=1e-6)
-
-
-def test_at_friction_one_baoa_averages_the_noise_of_two_steps() -> None:
-    """Leimkuhler and Matthews (2013): theta + D g + sqrt(2 D) (xi + xi') / 2, with D = eta / 4."""
-    updates, noises, _ = path(db.baoa(0.08, friction=1.0), GRADIENTS)
-    expected = -0.02 * GRADIENTS[1:] + np.sqrt(0.04) * (noises[1:] + noises[:-1]) / 2
-    np.testing.assert_allclose(updates[1:], expected, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: db.psgld(0.1, num_data=0), "num_data must be a whole number of at least 1, not 0"),
-        (lambda: db.psgld(0.1, num_data=9, decay=1.0), r"decay must lie between 0 and 1, not 1\.0"),
-        (lambda: db.psgld(0.1, num_data=9, damping=0.0), r"damping must be a positive number, not 0\.0"),
+        (lambda: db.samplers.psgld(0.1, num_data=0), "num_data must be a whole number of at least 1, not 0"),
+        (lambda: db.samplers.psgld(0.1, num_data=9, decay=1.0), r"decay must lie between 0 and 1, not 1\.0"),
+        (lambda: db.samplers.psgld(0.1, num_data=9, damping=0.0), r"damping must be a positive number, not 0\.0"),
         (
-            lambda: db.psgld(0.1, num_data=9, adapt_steps=0),
+            lambda: db.samplers.psgld(0.1, num_data=9, adapt_steps=0),
             r"adapt_steps .* must be a whole number of at least 1, not 0",
         ),
-        (lambda: db.sghmc(0.1, friction=0.0), r"friction must lie in \(0, 1\], not 0\.0"),
-        (lambda: db.sghmc(0.1, friction=1.5), r"friction must lie in \(0, 1\], not 1\.5"),
-        (lambda: db.sghmc(0.1, friction="1"), r"friction must lie in \(0, 1\], not '1'"),
-        (lambda: db.sghmc(0.1, noise_estimate=-1.0), r"noise_estimate must be zero or a positive number, not -1\.0"),
-        (lambda: db.sghmc(0.1, 0.1, 0.1), r"noise_estimate=0\.1 must lie below friction=0\.1: use more friction, or"),
-        (lambda: db.scale_adapted_sghmc(0.1, 2.0, adapt_steps=5), r"friction must lie in \(0, 1\], not 2\.0"),
-        (lambda: db.scale_adapted_sghmc(0.1, adapt_steps=1.5), "adapt_steps .* must be a whole number"),
-        (lambda: db.sgnht(0.1, friction=-0.1), r"friction must lie in \(0, 1\], not -0\.1"),
-        (lambda: db.baoa(0.1, friction=float("nan")), r"friction must lie in \(0, 1\], not nan"),
-        (lambda: db.cyclical(0.0, 10), r"peak must be a positive number, not 0\.0"),
-        (lambda: db.cyclical(0.1, 0), "cycle must be a whole number of at least 1, not 0"),
-        (lambda: db.cyclical(0.1, 10, explore=1.0), r"explore must lie between 0 and 1, not 1\.0"),
-        (lambda: db.cyclical(0.1, 10, temperature=-1.0), r"temperature must be a positive number, not -1\.0"),
+        (lambda: db.samplers.sghmc(0.1, friction=0.0), r"friction must lie in \(0, 1\], not 0\.0"),
+        (lambda: db.samplers.sghmc(0.1, friction=1.5), r"friction must lie in \(0, 1\], not 1\.5"),
+        (lambda: db.samplers.sghmc(0.1, friction="1"), r"friction must lie in \(0, 1\], not '1'"),
+        (
+            lambda: db.samplers.sghmc(0.1, noise_estimate=-1.0),
+            r"noise_estimate must be zero or a positive number, not -1\.0",
+        ),
+        (
+            lambda: db.samplers.sghmc(0.1, 0.1, 0.1),
+            r"noise_estimate=0\.1 must lie below friction=0\.1: use more friction, or",
+        ),
+        (lambda: db.samplers.scale_adapted_sghmc(0.1, 2.0, adapt_steps=5), r"friction must lie in \(0, 1\], not 2\.0"),
+        (lambda: db.samplers.scale_adapted_sghmc(0.1, adapt_steps=1.5), "adapt_steps .* must be a whole number"),
+        (lambda: db.samplers.sgnht(0.1, friction=-0.1), r"friction must lie in \(0, 1\], not -0\.1"),
+        (lambda: db.samplers.baoa(0.1, friction=float("nan")), r"friction must lie in \(0, 1\], not nan"),
+        (lambda: db.schedules.cyclical(0.0, 10), r"peak must be a positive number, not 0\.0"),
+        (lambda: db.schedules.cyclical(0.1, 0), "cycle must be a whole number of at least 1, not 0"),
+        (lambda: db.schedules.cyclical(0.1, 10, explore=1.0), r"explore must lie between 0 and 1, not 1\.0"),
+        (lambda: db.schedules.cyclical(0.1, 10, temperature=-1.0), r"temperature must be a positive number, not -1\.0"),
     ],
 )
 def test_bad_arguments_are_named(make: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make()
-
-
-def test_settings_may_be_injected() -> None:
-    sampler = optax.inject_hyperparams(db.sghmc)(step_size=0.1, friction=0.2)
-    params = jnp.ones(3)
-    updates, _ = jax.jit(sampler.update)(params, sampler.init(params), params, key=jax.random.key(0))
-    assert jnp.all(updates != 0)
-
-
-# Cycles
-
-
-def test_the_cyclical_schedule_is_that_of_zhang_and_others() -> None:
-    """alpha_0/2 [cos(pi mod(k - 1, C) / C) + 1] for k = 1, 2, ...; noise from the share `explore` on."""
-    step_size, temperature = db.cyclical(0.3, cycle=7, explore=0.5, temperature=0.25)
-    counts = jnp.arange(30, dtype=jnp.int32)
-    shares = (np.arange(30) % 7) / 7
-    np.testing.assert_allclose(jax.vmap(step_size)(counts), 0.15 * (np.cos(np.pi * shares) + 1), rtol=1e-5)
-    np.testing.assert_array_equal(jax.vmap(temperature)(counts), np.where(shares < 0.5, 0.0, 0.25))
-    always = db.cyclical(0.3, cycle=7, explore=0.0).temperature
-    np.testing.assert_array_equal(jax.vmap(always)(counts), 1.0)
 
 
 def test_thin_as_long_as_a_cycle_keeps_the_draw_at_the_end_of_each(regression: Any) -> None:
@@ -413,7 +270,7 @@ def test_thin_as_long_as_a_cycle_keeps_the_draw_at_the_end_of_each(regression: A
         return jnp.zeros((), jnp.int32)
 
     def update(grads: Any, state: jax.Array, params: Any = None, **extra: Any) -> Any:
-        step = db.cyclical(0.3, cycle=5).step_size(state)
+        step = db.schedules.cyclical(0.3, cycle=5).step_size(state)
         return jax.tree.map(lambda w: jnp.full_like(w, step) - w, params), state + 1
 
     posterior, data = regression

@@ -154,14 +154,16 @@ CASES = {
         (0.02, 0.04, 0.08),
     ),
     "psgld": Case(
-        lambda eta, heat: db.psgld(eta, num_data=50, decay=0.95, damping=0.01, adapt_steps=80, temperature=heat),
+        lambda eta, heat: db.samplers.psgld(
+            eta, num_data=50, decay=0.95, damping=0.01, adapt_steps=80, temperature=heat
+        ),
         psgld_law,
         (0.002, 0.004, 0.008),
         adapt=80,
         chains=2500,
     ),
     "fisher_sgld": Case(
-        lambda eta, heat: db.fisher_sgld(
+        lambda eta, heat: db.samplers.fisher_sgld(
             eta, prior_precision=1.0, batch_share=0.25, decay=0.95, adapt_steps=80, temperature=heat
         ),
         fisher_law,
@@ -170,7 +172,7 @@ CASES = {
         chains=2500,
     ),
     "fisher_sgld with friction": Case(
-        lambda eta, heat: db.fisher_sgld(
+        lambda eta, heat: db.samplers.fisher_sgld(
             eta, prior_precision=1.0, batch_share=0.25, friction=0.4, decay=0.95, adapt_steps=80, temperature=heat
         ),
         fisher_momentum_law,
@@ -180,19 +182,19 @@ CASES = {
         chains=2500,
     ),
     "sghmc": Case(
-        lambda eta, heat: db.sghmc(eta, friction=0.2, temperature=heat),
+        lambda eta, heat: db.samplers.sghmc(eta, friction=0.2, temperature=heat),
         lambda *setting: laws.sghmc(*setting[:4], friction=0.2),
         (0.02, 0.06, 0.15),
         plain_velocity,
     ),
     "sghmc with a noise estimate": Case(
-        lambda eta, heat: db.sghmc(eta, friction=0.5, noise_estimate=0.2, temperature=heat),
+        lambda eta, heat: db.samplers.sghmc(eta, friction=0.5, noise_estimate=0.2, temperature=heat),
         lambda *setting: laws.sghmc(*setting[:4], friction=0.5, noise_estimate=0.2),
         (0.02, 0.06, 0.15),
         plain_velocity,
     ),
     "scale_adapted_sghmc": Case(
-        lambda eta, heat: db.scale_adapted_sghmc(eta, friction=0.4, adapt_steps=80, temperature=heat),
+        lambda eta, heat: db.samplers.scale_adapted_sghmc(eta, friction=0.4, adapt_steps=80, temperature=heat),
         scale_adapted_law,
         (0.03, 0.06, 0.1),
         lambda eta, state: np.sqrt(eta / 2 / np.sqrt(state.squares)) * state.momentum,
@@ -200,7 +202,7 @@ CASES = {
         chains=2500,
     ),
     "baoa": Case(
-        lambda eta, heat: db.baoa(eta, friction=0.2, temperature=heat),
+        lambda eta, heat: db.samplers.baoa(eta, friction=0.2, temperature=heat),
         lambda *setting: laws.baoa(*setting[:4], friction=0.2),
         (0.02, 0.06, 0.15),
         plain_velocity,
@@ -254,7 +256,7 @@ def independent(target: Any, key: jax.Array, theta: jax.Array) -> jax.Array:
 
 
 def thermostat(step_size: Any, temperature: Any) -> optax.GradientTransformationExtraArgs:
-    return db.sgnht(step_size, friction=0.2, temperature=temperature)
+    return db.samplers.sgnht(step_size, friction=0.2, temperature=temperature)
 
 
 @pytest.mark.parametrize(
@@ -283,12 +285,12 @@ def test_the_thermostat_finds_its_friction_and_has_the_law_that_goes_with_it(
 
 
 def cyclical_sgld(peak: Any, temperature: Any) -> optax.GradientTransformationExtraArgs:
-    return db.sgld(*db.cyclical(peak, cycle=20, explore=0.4, temperature=temperature))
+    return db.sgld(*db.schedules.cyclical(peak, cycle=20, explore=0.4, temperature=temperature))
 
 
 def cyclical_sghmc(peak: Any, temperature: Any) -> optax.GradientTransformationExtraArgs:
-    schedules = db.cyclical(peak, cycle=20, explore=0.4, temperature=temperature)
-    return db.sghmc(schedules.step_size, friction=0.2, temperature=schedules.temperature)
+    schedules = db.schedules.cyclical(peak, cycle=20, explore=0.4, temperature=temperature)
+    return db.samplers.sghmc(schedules.step_size, friction=0.2, temperature=schedules.temperature)
 
 
 @pytest.mark.parametrize("steps", [45, 60])

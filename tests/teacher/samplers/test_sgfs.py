@@ -40,7 +40,9 @@ def test_the_full_form_samples_a_gaussian_exactly_at_any_step_size(z_scores: Any
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(None, 0))
     def run(step_size: jax.Array, key: jax.Array) -> jax.Array:
-        sampler = db.sgfs(step_size, prior_precision=prior_precision, temperature=temperature, full=True, **FROZEN)
+        sampler = db.samplers.sgfs(
+            step_size, prior_precision=prior_precision, temperature=temperature, full=True, **FROZEN
+        )
         start = single["law"] @ jax.random.normal(jax.random.fold_in(key, 1), (3,))
         state = sampler.init(start)._replace(count=jnp.int32(1), information=single["information"])
 
@@ -69,7 +71,7 @@ def test_with_all_data_a_step_size_of_four_makes_every_step_a_fresh_draw() -> No
     information = jnp.array([[2.0, 0.5], [0.5, 1.0]])
     hessian = 10 * information + jnp.eye(2)
     mode = jnp.array([1.0, -2.0])
-    sampler = db.sgfs(4.0, prior_precision=1.0, full=True, **FROZEN)
+    sampler = db.samplers.sgfs(4.0, prior_precision=1.0, full=True, **FROZEN)
 
     def after(theta: jax.Array) -> jax.Array:
         state = sampler.init(theta)._replace(count=jnp.int32(1), information=information)
@@ -89,7 +91,7 @@ def test_an_update_is_that_of_the_paper_with_the_prior_in_it(full: bool, all_dat
     grads = {"a": jnp.asarray(rng.normal(size=2), jnp.float32), "b": jnp.asarray(rng.normal(size=(1, 1)), jnp.float32)}
     examples = jnp.asarray(rows, jnp.float32)
     examples = {"a": examples[:, :2], "b": examples[:, 2:, None]}
-    sampler = db.sgfs(eta, prior_precision=1.5, temperature=temperature, full=full)
+    sampler = db.samplers.sgfs(eta, prior_precision=1.5, temperature=temperature, full=full)
     key = jax.random.key(1)
     updates, state = sampler.update(
         grads, sampler.init(grads), key=key, per_example=examples, num_data=num_data, all_data=all_data
@@ -109,7 +111,7 @@ def test_an_update_is_that_of_the_paper_with_the_prior_in_it(full: bool, all_dat
 def test_the_information_is_a_running_mean_until_it_is_frozen() -> None:
     weights = jnp.zeros(1)
     for decay, expected in ((1.0, [2.0, 3.0, 4.0, 4.0]), (0.25, [2.0, 3.5, 5.375, 5.375])):
-        sampler = db.sgfs(1.0, prior_precision=1.0, decay=decay, adapt_steps=3)
+        sampler = db.samplers.sgfs(1.0, prior_precision=1.0, decay=decay, adapt_steps=3)
         state, seen = sampler.init(weights), []
         for variance in (2.0, 4.0, 6.0, 8.0):
             rows = jnp.sqrt(variance / 2) * jnp.array([[1.0], [-1.0]])
@@ -136,13 +138,13 @@ def test_the_moments_on_a_regression_are_those_of_the_linear_law(
     information = information if full else np.diag(np.diag(information))
     hessian = np.linalg.inv(conjugate.covariance)
     chain = db.minibatch_chain(
-        conjugate.posterior, db.sgld(1.0), *conjugate.data, batch_size=batch_size, gradients=db.per_example()
+        conjugate.posterior, db.sgld(1.0), *conjugate.data, batch_size=batch_size, gradients=db.gradients.per_example()
     )
     frozen = jnp.asarray(information if full else np.diag(information)[:, None], jnp.float32)
 
     @jax.jit
     def run(step_size: jax.Array, keys: jax.Array) -> Any:
-        sampler = db.sgfs(step_size, prior_precision=prior_precision, full=full, **FROZEN)
+        sampler = db.samplers.sgfs(step_size, prior_precision=prior_precision, full=full, **FROZEN)
         at = dataclasses.replace(chain, transformation=sampler)
 
         def start(key: jax.Array) -> Any:
@@ -177,8 +179,8 @@ def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(
         db.InvalidInput, match=r"full=True needs a matrix of 3 x 3 .* above full_limit=2: use full=False"
     ):
-        db.sgfs(1.0, prior_precision=1.0, full=True, full_limit=2).init(weights)
-    sampler = db.sgfs(1.0, prior_precision=1.0)
+        db.samplers.sgfs(1.0, prior_precision=1.0, full=True, full_limit=2).init(weights)
+    sampler = db.samplers.sgfs(1.0, prior_precision=1.0)
     state = sampler.init(weights)
     with pytest.raises(db.InvalidInput, match=r"gradients=per_example\(\)"):
         sampler.update(weights, state, key=jax.random.key(0))
@@ -186,4 +188,4 @@ def test_what_cannot_work_is_refused() -> None:
         sampler.update(weights, state, key=jax.random.key(0), per_example=weights[None], num_data=8)
     for wrong in ({"decay": 0.0}, {"adapt_steps": 0}, {"prior_precision": 0.0}, {"temperature": -1.0}):
         with pytest.raises(db.InvalidInput, match=next(iter(wrong))):
-            db.sgfs(1.0, **({"prior_precision": 1.0} | wrong))
+            db.samplers.sgfs(1.0, **({"prior_precision": 1.0} | wrong))

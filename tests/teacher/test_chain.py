@@ -74,7 +74,9 @@ def test_a_chain_on_the_mean_of_gaussians_has_the_closed_form_variance(batch_siz
     step_size, prior_precision, noise_precision = 0.05, 1.0, 2.0
     y = np.random.default_rng(0).normal(1.0, 0.7, size=(8, 1))
     mean_only = db.Network(lambda key, x: jnp.zeros(()), lambda theta, x: jnp.broadcast_to(theta, (len(x), 1)))
-    posterior = db.Posterior(mean_only, db.Gaussian(noise_precision), db.GaussianPrior(prior_precision), num_data=8)
+    posterior = db.Posterior(
+        mean_only, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=8
+    )
     chain = db.minibatch_chain(
         posterior, db.sgld(step_size), np.ones((8, 1)), y, batch_size=batch_size, burn_in=60, thin=5
     )
@@ -107,7 +109,7 @@ def test_any_optimiser_is_a_teacher_that_finds_the_map(name: str, conjugate: Any
 
 
 def test_a_sampled_noise_level_moves_with_the_weights(linear: db.Network, conjugate: Any) -> None:
-    posterior = db.Posterior(linear, db.GaussianSampledNoise(), db.GaussianPrior(), num_data=6)
+    posterior = db.Posterior(linear, db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(), num_data=6)
     chain = db.minibatch_chain(posterior, db.sgld(0.01), *conjugate.data, batch_size=2)
     draws = db.sample(chain, jax.random.key(0), num_chains=3, num_draws=4)
     assert draws.likelihood.shape == (3, 4, 1)
@@ -186,16 +188,16 @@ def test_split_rhat_is_the_textbook_formula() -> None:
     values = np.random.default_rng(0).normal(size=(3, 10, 2))
     halves = np.concatenate([values[:, :5], values[:, 5:]])
     within, between = halves.var(axis=1, ddof=1).mean(axis=0), 5 * halves.mean(axis=1).var(axis=0, ddof=1)
-    np.testing.assert_allclose(db.split_rhat(values), np.sqrt((4 / 5 * within + between / 5) / within))
+    np.testing.assert_allclose(db.diagnostics.split_rhat(values), np.sqrt((4 / 5 * within + between / 5) / within))
 
 
 def test_split_rhat_sees_a_trend_within_one_chain() -> None:
-    assert db.split_rhat(np.linspace(0, 1, 100)[None]) > 1.5
+    assert db.diagnostics.split_rhat(np.linspace(0, 1, 100)[None]) > 1.5
 
 
 def test_split_rhat_of_values_that_never_move_is_one() -> None:
-    assert db.split_rhat(np.ones((3, 10))) == 1.0
+    assert db.diagnostics.split_rhat(np.ones((3, 10))) == 1.0
 
 
 def test_split_rhat_of_chains_stuck_at_different_values_is_not_one() -> None:
-    assert db.split_rhat(np.repeat([[0.0], [1.0]], 10, axis=1)) > 1.01
+    assert db.diagnostics.split_rhat(np.repeat([[0.0], [1.0]], 10, axis=1)) > 1.01

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_positive
-from darkbayes.student.queries import Context, Queries, jitter, mix
+from darkbayes.student.queries.inputs import Context, Queries, jitter, mix
 from darkbayes.types import Array, Key
 
 

@@ -27,7 +27,7 @@ def add_in_parts(predictions: Any, sizes: list[int]) -> Any:
 def test_the_average_is_numpys_mean_and_variance_over_all_draws(sizes: list[int], offset: float) -> None:
     rng = np.random.default_rng(0)
     mean = np.float32(offset + rng.normal(size=(12, 5, 2)))
-    predictions = db.Normal(jnp.asarray(mean), jnp.asarray(np.exp(rng.normal(size=(12, 5, 2))), jnp.float32))
+    predictions = db.outcomes.Normal(jnp.asarray(mean), jnp.asarray(np.exp(rng.normal(size=(12, 5, 2))), jnp.float32))
     average = add_in_parts(predictions, sizes)
     assert int(average.count) == 12
     # A sum of squares in float32 would be off by 0.1 at an offset of 1000.
@@ -39,7 +39,7 @@ def test_the_average_is_numpys_mean_and_variance_over_all_draws(sizes: list[int]
 def test_the_average_of_many_draws_does_not_drift() -> None:
     """20,000 draws around 100, one by one: rounding stays well below the 0.007 by which such a mean is uncertain."""
     values = 100 + jax.random.normal(jax.random.key(0), (20_000, 1, 1))
-    predictions = db.Normal(values, jnp.ones_like(values))
+    predictions = db.outcomes.Normal(values, jnp.ones_like(values))
 
     def add(average: Any, prediction: Any) -> tuple[Any, None]:
         return average_add(average, jax.tree.map(lambda leaf: leaf[None], prediction)), None
@@ -52,7 +52,7 @@ def test_the_average_of_many_draws_does_not_drift() -> None:
 
 def test_the_average_of_classes_holds_probabilities_and_entropies() -> None:
     logits = jax.random.normal(jax.random.key(0), (6, 4, 3))
-    predictions = db.Categorical(jax.nn.log_softmax(logits))
+    predictions = db.outcomes.Categorical(jax.nn.log_softmax(logits))
     average = add_in_parts(predictions, [2, 2, 2])
     np.testing.assert_allclose(average.mean["probs"], predictions.probs.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(average.mean["entropy"], predictions.entropy.mean(axis=0), rtol=1e-5)
@@ -60,7 +60,7 @@ def test_the_average_of_classes_holds_probabilities_and_entropies() -> None:
 
 
 def test_an_average_of_nothing_counts_nothing() -> None:
-    average = average_init(db.Normal(jnp.ones((3, 2, 1)), jnp.ones((3, 2, 1))))
+    average = average_init(db.outcomes.Normal(jnp.ones((3, 2, 1)), jnp.ones((3, 2, 1))))
     assert int(average.count) == 0
     assert average.mean["mean"].shape == (2, 1)
     np.testing.assert_array_equal(average.mean["variance"], 0.0)

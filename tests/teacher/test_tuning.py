@@ -18,30 +18,30 @@ import pytest
 import darkbayes as db
 from darkbayes import runs
 from darkbayes.bench import laws
+from darkbayes.teacher import exploration, with_choices
 from darkbayes.teacher import tuning as tuning_module
-from darkbayes.teacher import with_choices
-from samplers import SAMPLERS
+from teacher.samplers.cases import SAMPLERS
 
 CHAINS = 16
 
 
-def tuned(chain: Any, seed: int = 0, **settings: Any) -> db.Choices:
+def tuned(chain: Any, seed: int = 0, **settings: Any) -> db.teacher.Choices:
     return db.tune(chain, jax.random.key(seed), num_chains=CHAINS, **settings)[1]
 
 
 @pytest.fixture(scope="module")
-def sampler() -> db.AutoStep:
+def sampler() -> db.samplers.AutoStep:
     return db.sgld("auto")
 
 
 @pytest.fixture(scope="module")
-def chain(conjugate: Any, sampler: db.AutoStep) -> Any:
+def chain(conjugate: Any, sampler: db.samplers.AutoStep) -> Any:
     """SGLD with all data."""
     return db.minibatch_chain(conjugate.posterior, sampler, *conjugate.data, batch_size=None)
 
 
 @pytest.fixture(scope="module")
-def choices(chain: Any) -> db.Choices:
+def choices(chain: Any) -> db.teacher.Choices:
     return tuned(chain)
 
 
@@ -56,7 +56,7 @@ def longest_step(conjugate: Any, inflation: float = 0.5) -> float:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_may_wait_for_its_step_size_and_says_so(name: str) -> None:
     waiting = SAMPLERS[name].make("auto")
-    assert isinstance(waiting, db.AutoStep)
+    assert isinstance(waiting, db.samplers.AutoStep)
     assert not waiting.tuned
     with pytest.raises(db.InvalidInput, match=r"has not been found yet: chain, choices = db\.tune\(chain, key\)"):
         waiting.init(jnp.zeros(2))
@@ -83,7 +83,7 @@ def test_what_cannot_be_tuned_is_refused(conjugate: Any, chain: Any) -> None:
     with pytest.raises(db.InvalidInput, match="has not been found yet"):
         db.sample(chain, jax.random.key(0), num_chains=1, num_draws=1)
     with pytest.raises(db.InvalidInput, match="needs at least one run"):
-        db.tune_all([], jax.random.key(0))
+        db.teacher.tune_all([], jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_with_all_data_the_step_is_the_longest_that_inflates_no_more_than_asked(
 
 
 def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed(
-    conjugate: Any, batch_noise: Any, sampler: db.AutoStep
+    conjugate: Any, batch_noise: Any, sampler: db.samplers.AutoStep
 ) -> None:
     """The exact share is eta/4 times the mean diagonal of C, which depends on the draws and these on eta.
 
@@ -145,7 +145,7 @@ def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed
     assert max(shares) < 0.15
     assert all(of.heating <= 0.1001 and of.step_size < longest_step(conjugate) for of in found)
     hasty = tuned(chain, max_burn_in=1)
-    assert hasty.burn_in == tuning_module.FIRST_PHASE
+    assert hasty.burn_in == exploration.FIRST_PHASE
     assert not hasty.settled
     assert "which was not enough for all to settle (standardise the inputs, or" in hasty.explain()
 
@@ -159,10 +159,10 @@ def test_a_sampler_without_units_has_the_same_step_size_in_every_unit(linear: db
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     y = x @ [[1.0], [-0.5]] + rng.normal(size=(60, 1))
-    posterior = db.Posterior(in_units, db.Gaussian(1.0), db.GaussianPrior(1e-3), num_data=60)
-    waiting = db.fisher_sgld("auto", prior_precision=1e-3, batch_share=None)
+    posterior = db.Posterior(in_units, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1e-3), num_data=60)
+    waiting = db.samplers.fisher_sgld("auto", prior_precision=1e-3, batch_share=None)
     chains = [db.minibatch_chain(posterior, waiting, x * unit, y, batch_size=None) for unit in (1.0, 1e3)]
-    made, (plain, large) = db.tune_all(chains, jax.random.key(0), num_chains=CHAINS, thin_by=3)
+    made, (plain, large) = db.teacher.tune_all(chains, jax.random.key(0), num_chains=CHAINS, thin_by=3)
     assert large.step_size == pytest.approx(plain.step_size, rel=0.15)
     assert large.step_size != plain.step_size
     for name in ("burn_in", "thin", "steps"):
@@ -170,7 +170,7 @@ def test_a_sampler_without_units_has_the_same_step_size_in_every_unit(linear: db
     assert plain.thin % 3 == 0
     assert (plain.steps - plain.burn_in) % plain.thin == 0
     for chain, of in zip(made, (plain, large), strict=True):
-        assert isinstance(chain.transformation, db.AutoStep)
+        assert isinstance(chain.transformation, db.samplers.AutoStep)
         assert float(chain.transformation.step_size) == pytest.approx(of.step_size)
         assert (chain.burn_in, chain.thin) == (of.burn_in, of.thin)
 
@@ -192,7 +192,7 @@ def one_second_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning_module.time, "perf_counter", lambda: next(clock))
 
 
-def test_the_length_is_as_asked_for(chain: Any, choices: db.Choices, one_second_a_look: None) -> None:
+def test_the_length_is_as_asked_for(chain: Any, choices: db.teacher.Choices, one_second_a_look: None) -> None:
     thin, burn_in = choices.thin, choices.burn_in
     by_steps = tuned(chain, steps=5000)
     assert 5000 <= by_steps.steps < 5000 + thin
@@ -200,7 +200,7 @@ def test_the_length_is_as_asked_for(chain: Any, choices: db.Choices, one_second_
     with pytest.raises(db.InvalidInput, match=f"steps must be a whole number of at least {burn_in + 1}, not 100"):
         tuned(chain, steps=100)
     by_time = tuned(chain, seconds=40.0)  # The last phase, as long as burn-in, has taken one second.
-    assert by_time.burn_in == tuning_module.FIRST_PHASE
+    assert by_time.burn_in == exploration.FIRST_PHASE
     assert 40 * burn_in <= by_time.steps < 40 * burn_in + thin
     assert by_time.reason == "as many as 40 seconds allow"
     assert tuned(chain, seconds=1e-3).steps >= burn_in + tuning_module.LEAST_STEPS
@@ -211,7 +211,7 @@ def test_the_length_is_as_asked_for(chain: Any, choices: db.Choices, one_second_
 
 
 def test_by_default_the_length_keeps_within_bounds(
-    chain: Any, choices: db.Choices, monkeypatch: pytest.MonkeyPatch
+    chain: Any, choices: db.teacher.Choices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert choices.steps - choices.burn_in == pytest.approx(tuning_module.LEAST_STEPS, abs=choices.thin)
     assert choices.reason == "the fewest that teach a student for 1,000 effective predictions"
@@ -244,15 +244,15 @@ def test_it_is_measured_how_soon_predictions_forget(chain: Any, conjugate: Any) 
 # Again, and after a fall
 
 
-def test_the_same_key_makes_the_same_choices(chain: Any, choices: db.Choices) -> None:
+def test_the_same_key_makes_the_same_choices(chain: Any, choices: db.teacher.Choices) -> None:
     assert tuned(chain) == choices
     assert tuned(chain, seed=1) != choices
 
 
-def test_choices_restore_the_chain(chain: Any, choices: db.Choices, trees_equal: Any) -> None:
+def test_choices_restore_the_chain(chain: Any, choices: db.teacher.Choices, trees_equal: Any) -> None:
     made, again = db.tune(chain, jax.random.key(0), num_chains=CHAINS)
     assert again == choices
-    stored = db.Choices(**json.loads(json.dumps(dataclasses.asdict(choices))))
+    stored = db.teacher.Choices(**json.loads(json.dumps(dataclasses.asdict(choices))))
     restored = with_choices(chain, stored)
     assert jax.tree.structure(restored) == jax.tree.structure(made)
     assert trees_equal(restored.transformation.step_size, made.transformation.step_size)
@@ -262,7 +262,7 @@ def test_choices_restore_the_chain(chain: Any, choices: db.Choices, trees_equal:
 
 
 def test_a_run_keeps_what_was_chosen(
-    chain: Any, choices: db.Choices, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    chain: Any, choices: db.teacher.Choices, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = runs.Run(tmp_path / "run", {}, quiet=True)
     _, found = run.tune("teacher", [chain], jax.random.key(0), num_chains=CHAINS)
@@ -285,17 +285,19 @@ def test_chains_that_leave_the_finite_numbers_begin_again_with_smaller_steps(
     chain: Any, conjugate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from a start that looks a million times softer than what comes after it."""
-    real = tuning_module._phase
+    real = exploration._phase
 
     def deceived(chains: Any, states: Any, steps: Any, *rest: Any) -> Any:
         after, seen = real(chains, states, steps, *rest)
         return after, seen if steps else dataclasses.replace(seen, stiffness=1e-6 * seen.stiffness)
 
-    monkeypatch.setattr(tuning_module, "_phase", deceived)
+    monkeypatch.setattr(exploration, "_phase", deceived)
     assert tuned(chain).step_size == pytest.approx(longest_step(conjugate), rel=0.02)
 
 
-def test_where_no_step_size_is_small_enough_the_error_says_what_to_do(conjugate: Any, sampler: db.AutoStep) -> None:
+def test_where_no_step_size_is_small_enough_the_error_says_what_to_do(
+    conjugate: Any, sampler: db.samplers.AutoStep
+) -> None:
     x, y = conjugate.data
     chain = db.minibatch_chain(conjugate.posterior, sampler, 1e25 * x, y, batch_size=None)
     with pytest.raises(db.Divergence, match=r"no step size was found .* standardise the inputs and targets"):
@@ -305,7 +307,7 @@ def test_where_no_step_size_is_small_enough_the_error_says_what_to_do(conjugate:
 # Words
 
 
-def test_choices_explain_themselves(choices: db.Choices) -> None:
+def test_choices_explain_themselves(choices: db.teacher.Choices) -> None:
     told = dataclasses.replace(choices, step_size=0.0661, autocorrelation=18.6, thin=2, steps=11024)
     assert told.explain() == (
         "step size 0.0661: discretisation inflates the variance along the stiffest direction by 50%, minibatches bring "
@@ -318,6 +320,6 @@ def test_choices_explain_themselves(choices: db.Choices) -> None:
 
 def test_anything_that_scales_with_one_number_can_be_tuned(chain: Any, conjugate: Any) -> None:
     """Such as a sampler behind a clip that never acts."""
-    clipped = db.AutoStep(lambda eta: optax.chain(optax.clip_by_global_norm(1e6), db.sgld(eta)))
+    clipped = db.samplers.AutoStep(lambda eta: optax.chain(optax.clip_by_global_norm(1e6), db.sgld(eta)))
     found = tuned(dataclasses.replace(chain, transformation=clipped))
     assert found.step_size == pytest.approx(longest_step(conjugate), rel=0.02)

@@ -16,11 +16,11 @@ from darkbayes.teacher.diagnostics.trace import POINTS, traced
 pytestmark = pytest.mark.usefixtures("strict")
 
 
-def prediction(number: Any, chains: int = 2, points: int = 3) -> db.Normal:
+def prediction(number: Any, chains: int = 2, points: int = 3) -> db.outcomes.Normal:
     """Chain c predicts 1000 c + number everywhere."""
     mean = 1000.0 * jnp.arange(chains, dtype=jnp.float32) + jnp.asarray(number, jnp.float32)
     mean = jnp.broadcast_to(mean[:, None, None], (chains, points, 1))
-    return db.Normal(mean, jnp.ones_like(mean))
+    return db.outcomes.Normal(mean, jnp.ones_like(mean))
 
 
 @eqx.filter_jit
@@ -68,7 +68,7 @@ def test_a_trace_does_not_depend_on_how_its_draws_were_cut(trees_equal: Any) -> 
 
 def test_a_few_inputs_are_traced_and_no_class_twice() -> None:
     probs = jnp.log(jnp.broadcast_to(jnp.array([0.5, 0.3, 0.2]), (4, 100, 3)))
-    values = traced(db.Categorical(probs))
+    values = traced(db.outcomes.Categorical(probs))
     assert values.shape == (4, 25, 2)
     np.testing.assert_allclose(values[0, 0], [0.3, 0.2], rtol=1e-6)
     for points in (1, 31, 32, 33, 64, 65, 10_201):
@@ -80,15 +80,15 @@ def test_a_few_inputs_are_traced_and_no_class_twice() -> None:
 
 
 @pytest.fixture(scope="module")
-def parts(logistic: db.Network, classes: db.Data) -> db.Distillation:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(1.0), num_data=20)
+def parts(logistic: db.Network, classes: db.Data) -> db.student.Distillation:
+    posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     chain = db.minibatch_chain(posterior, db.sgld(0.05), *classes, batch_size=4, burn_in=3, thin=2)
-    student = db.Student(logistic, db.SoftmaxStudent(2), optax.sgd(0.1))
+    student = db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(0.1))
     settings = db.Settings(num_chains=3, query_batch=4)
-    return db.distillation(chain, student, db.jitter(0.5), settings, monitor=classes.x)
+    return db.distillation(chain, student, db.queries.jitter(0.5), settings, monitor=classes.x)
 
 
-def test_the_loop_traces_what_the_kept_draws_predict(parts: db.Distillation, classes: db.Data) -> None:
+def test_the_loop_traces_what_the_kept_draws_predict(parts: db.student.Distillation, classes: db.Data) -> None:
     state = parts.burn(parts.init(jax.random.key(0)), np.int32(3))
     expected = []
     for _ in range(5):

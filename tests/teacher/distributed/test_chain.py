@@ -1,6 +1,6 @@
 """Distributed SGLD: the exact law of chains that travel between unequal shards, in processes of their own.
 
-What the processes do is in distributed_worker.py. Every wait has an end, and ports are chosen when a test runs.
+What the processes do is in worker.py. Every wait has an end, and ports are chosen when a test runs.
 """
 
 import contextlib
@@ -24,13 +24,20 @@ from scipy import linalg
 import darkbayes as db
 from darkbayes.checkpoints import checkpoint_steps
 from darkbayes.files import read_arrays
-from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, places_passed, shares_of
+from darkbayes.teacher.distributed.tours import places_passed, shares_of
 
 SIZES = (3, 9, 5, 7)
+
+
 LENGTHS = (4, 8, 5, 3)
+
+
 PRIOR, NOISE = 2.0, 3.0
+
+
 SECONDS = 120
 """How long a test waits for its processes before it ends them."""
+
 
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": str(Path(db.__file__).parent.parent),
@@ -130,7 +137,7 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     # Chains start where they belong: what is tested is that they stay there.
     whole |= {"start": mean[:, None].tolist(), "spread": np.linalg.cholesky(covariance).tolist()}
     (folder / "task.json").write_text(json.dumps(whole | task))
-    script = Path(__file__).with_name("distributed_worker.py")
+    script = Path(__file__).with_name("worker.py")
     # One thread each, as there may be more processes than cores.
     flags = f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false"
     environment = ENVIRONMENT | {"XLA_FLAGS": flags}
@@ -156,49 +163,15 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     )
 
 
-# Plain numbers
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
-def test_every_group_sees_each_shard_once_a_tour_and_no_two_meet(workers: int) -> None:
-    rounds = 4 * workers
-    at = np.array(
-        [[(group + places_passed(number, workers)) % workers for number in range(rounds)] for group in range(workers)]
-    )
-    for number in range(0, rounds, workers):
-        assert (np.sort(at[:, number : number + workers], axis=1) == np.arange(workers)).all()
-    assert (np.sort(at, axis=0) == np.arange(workers)[:, None]).all()
-    moves = [move_after(number, workers) for number in range(rounds - 1)]
-    np.testing.assert_array_equal((at[:, :-1] + moves) % workers, at[:, 1:])
-
-
-@pytest.mark.parametrize("workers", [3, 4, 7])
-def test_tours_read_the_same_backwards(workers: int) -> None:
-    """About the middle of some round, so that what the order of shards does to the first power cancels."""
-    cycle = [places_passed(number, workers) for number in range(2 * workers)]
-    backwards = cycle[::-1]
-    assert any(cycle == backwards[by:] + backwards[:by] for by in range(2 * workers))
-
-
-def test_lengths_follow_speed_and_are_never_nothing() -> None:
-    np.testing.assert_array_equal(lengths_by_speed(10, [1.0, 1.0, 2.0]), [8, 8, 15])
-    np.testing.assert_array_equal(lengths_by_speed(10, [1e-6, 1.0]), [1, 20])
-
-
-def test_the_paths_of_groups_undo_their_travels() -> None:
-    kept = np.array([[(worker - places_passed(3 + number, 3)) % 3 for number in range(9)] for worker in range(3)])
-    np.testing.assert_array_equal(paths_of_groups(kept, 3), np.arange(3)[:, None] * np.ones(9))
-
-
 def test_the_drift_over_a_tour_is_that_of_all_data(linear: db.Network) -> None:
     """The gradients that a chain gets, each as often as it gets it, are on average that of the whole log posterior."""
-    data = db.as_data(*examples(4))
-    whole = db.Posterior(linear, db.Gaussian(NOISE), db.GaussianPrior(PRIOR), num_data=len(data.x))
-    draw = db.Draw(np.array([[0.3], [-0.7]], np.float32), ())
+    data = db.data.as_data(*examples(4))
+    whole = db.Posterior(linear, db.outcomes.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=len(data.x))
+    draw = db.model.Draw(np.array([[0.3], [-0.7]], np.float32), ())
     gradient = eqx.filter_jit(lambda posterior, data: jax.grad(posterior.log_density)(draw, data).network)
     drifts = []
     for (x, y), share, length in zip(shards(4), shares_of(LENGTHS), LENGTHS, strict=True):
-        drifts += [np.asarray(gradient(whole.of_shard(len(x), share), db.as_data(x, y[:, None])))] * length
+        drifts += [np.asarray(gradient(whole.of_shard(len(x), share), db.data.as_data(x, y[:, None])))] * length
     np.testing.assert_allclose(np.mean(drifts, axis=0), gradient(whole, data), rtol=2e-5)
 
 
@@ -250,7 +223,9 @@ def test_a_process_alone_is_a_minibatch_chain(conjugate: Any) -> None:
 def test_bad_settings_are_refused(change: dict[str, Any], message: str, conjugate: Any) -> None:
     settings = {"trajectory": [5], "batch_size": 2} | change
     number = settings.pop("posterior", 6)
-    posterior = db.Posterior(conjugate.posterior.network, db.Gaussian(NOISE), db.GaussianPrior(PRIOR), num_data=number)
+    posterior = db.Posterior(
+        conjugate.posterior.network, db.outcomes.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=number
+    )
     with pytest.raises(db.InvalidInput, match=message):
         db.distributed_chain(posterior, db.sgld(0.02), *conjugate.data, **settings)
 
@@ -337,7 +312,7 @@ def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
 
 
 def test_the_example_runs(tmp_path: Path) -> None:
-    script = Path(__file__).parent.parent / "examples" / "distributed.py"
+    script = Path(__file__).parents[3] / "examples" / "distributed.py"
     command = [sys.executable, script, "--processes", "2", "--rounds", "8", "--folder", tmp_path / "parts"]
     with (tmp_path / "log").open("w") as lines:
         process = subprocess.Popen(command, stdout=lines, stderr=lines, env=ENVIRONMENT, start_new_session=True)

@@ -37,11 +37,11 @@ def test_nuts_freezes_its_step_size_after_the_burn_in(conjugate: Any) -> None:
 
 
 def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> None:
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(), num_data=20)
+    posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     done = db.distil(
         db.nuts_chain(posterior, *classes, burn_in=50),
-        db.Student(db.mlp([8], 2, jnp.tanh), db.SoftmaxStudent(2), optax.adam(3e-2)),
-        db.uniform_box(-5.0, 5.0),
+        db.Student(db.mlp([8], 2, jnp.tanh), db.outcomes.SoftmaxHead(2), optax.adam(3e-2)),
+        db.queries.uniform_box(-5.0, 5.0),
         jax.random.key(1),
         steps=450,
         monitor=classes.x,
@@ -56,11 +56,11 @@ def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> N
 
 def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(logistic: db.Network) -> None:
     """One posterior object for both; the bias is of first order in the step size, so the KL is of second."""
-    data = db.toy2d(jax.random.key(2), per_class=5)
-    posterior = db.Posterior(logistic, db.Softmax(2), db.GaussianPrior(0.5), num_data=10)
+    data = db.data.toy2d(jax.random.key(2), per_class=5)
+    posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(0.5), num_data=10)
     grid = jnp.stack(jnp.meshgrid(jnp.linspace(-6, 6, 7), jnp.linspace(-6, 6, 7)), axis=-1).reshape(-1, 2)
 
-    def predictive(chain: db.Chain, num_chains: int, num_draws: int) -> db.Predictive:
+    def predictive(chain: db.types.Chain, num_chains: int, num_draws: int) -> db.predict.Predictive:
         draws = db.sample(chain, jax.random.key(0), num_chains=num_chains, num_draws=num_draws)
         return db.predict_draws(posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), grid)
 

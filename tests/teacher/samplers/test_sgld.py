@@ -1,4 +1,4 @@
-"""The update of SGLD, and schedules of step sizes. Its law is in `test_stationarity.py`."""
+"""The SGLD transformation."""
 
 import jax
 import jax.numpy as jnp
@@ -38,28 +38,6 @@ def test_sgld_composes_with_clipping() -> None:
         jnp.array([3e8, 4e8]), transformation.init(weights), weights, key=jax.random.key(0)
     )
     assert np.abs(updates).max() < 1e-5
-
-
-# Schedules
-
-
-def test_the_stepped_schedule_halves_where_the_paper_halves() -> None:
-    schedule = db.stepped(1e-5, factor=0.5, every=80_000)
-    steps, expected = [0, 79_999, 80_000, 159_999, 160_000, 400_000], [1, 1, 1 / 2, 1 / 2, 1 / 4, 1 / 32]
-    np.testing.assert_allclose([float(schedule(t)) for t in steps], 1e-5 * np.array(expected), rtol=1e-6)
-
-
-def test_the_polynomial_schedule_is_that_of_welling_and_teh() -> None:
-    steps = np.array([0, 1, 10, 12_345, 10**7])
-    values = [float(db.polynomial(0.3, offset=2.5, power=0.55)(jnp.int32(t))) for t in steps]
-    np.testing.assert_allclose(values, 0.3 * (2.5 + steps) ** -0.55, rtol=1e-5)
-
-
-@pytest.mark.parametrize("schedule", [db.stepped(0.1, 0.5, 2), db.polynomial(0.1)], ids=["stepped", "polynomial"])
-def test_schedules_work_on_traced_counts(schedule: optax.Schedule) -> None:
-    counts = jnp.arange(5, dtype=jnp.int32)
-    traced = jax.vmap(schedule)(counts)
-    np.testing.assert_allclose(traced, [float(schedule(int(t))) for t in counts], rtol=1e-6)
 
 
 def test_step_sizes_may_be_arrays_and_injected() -> None:
