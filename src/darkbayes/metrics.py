@@ -230,6 +230,37 @@ def gain_kept(student: float, teacher: float, plugin: float) -> float:
     return (student - plugin) / (teacher - plugin) if teacher != plugin else math.nan
 
 
+class KeptGain(NamedTuple):
+    """What a student keeps of what its teacher gains over a plug-in network, in log likelihood per row."""
+
+    gain: Estimate
+    """Of the teacher over the plug-in network."""
+    own: Estimate
+    """Of the student over the plug-in network."""
+    share: Estimate
+
+    @property
+    def clear(self) -> bool:
+        """Whether the share says anything: the gain must be there, and be no accident."""
+        return self.gain.value > 0 and self.gain.clear and math.isfinite(self.share.value)
+
+
+def kept_gain(student: np.ndarray, teacher: np.ndarray, plugin: np.ndarray) -> KeptGain:
+    """The gain that a student keeps, row by row, so that what is hard for all does not count as chance.
+
+    Args:
+        student: its log likelihood of each row.
+        teacher: likewise.
+        plugin: likewise.
+
+    Returns:
+        The gains and the share.
+    """
+    with np.errstate(invalid="ignore"):  # Where both are infinite.
+        own, gain = student - plugin, teacher - plugin
+    return KeptGain(estimate(gain), estimate(own), ratio(own, gain))
+
+
 def _offered(prediction: Any, name: str) -> Any:
     method = getattr(prediction, name, None)
     if method is None:

@@ -28,7 +28,7 @@ class SeveralTarget(QuantityTarget):
 
     parts: tuple[NumberTarget, ...]
 
-    task: ClassVar[str] = "several"
+    task: ClassVar[str] = NumberTarget.task
     likelihoods: ClassVar[tuple[str, ...]] = NumberTarget.likelihoods
     heads: ClassVar[tuple[str, ...]] = NumberTarget.heads
 

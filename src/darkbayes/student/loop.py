@@ -12,7 +12,7 @@ was killed and resumed ends in the same bits.
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -381,13 +381,40 @@ def distil(
     """
     parts = distillation(chain, student, queries, settings, monitor)
     parts.check_steps(steps)
-    state, curve = parts.init(key), []
-    with progress_bar("distilling", steps, quiet=quiet) as show:
-        for snapshot in parts.run(state, steps):
+    state, curve = follow(parts, parts.init(key), steps, label=None if quiet else "distilling")
+    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
+
+
+def follow(
+    parts: Any,
+    state: DistillationState,
+    steps: int,
+    *,
+    deadline: float | None = None,
+    label: str | None = None,
+    watch: Callable[[Snapshot], None] = lambda snapshot: None,
+) -> tuple[DistillationState, list[tuple[int, float]]]:
+    """Run a distillation to its end, with a bar.
+
+    Args:
+        parts: a `Distillation`, or several `side_by_side`.
+        state: where it stands.
+        steps: of each chain, burn-in included.
+        deadline: a moment of ``time.time()`` past which it ends with the steps that it has taken.
+        label: what the bar says; None for no bar.
+        watch: is called with every snapshot.
+
+    Returns:
+        The last state, and the divergence of the student from its teacher over the steps.
+    """
+    curve, start = [], steps_of(state.teacher.step)
+    with progress_bar(label or "", steps, quiet=label is None, start=start) as show:
+        for snapshot in parts.run(state, steps, deadline):
             state = snapshot.state
             curve += [] if snapshot.divergence is None else [(snapshot.step, snapshot.divergence)]
             show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
-    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
+            watch(snapshot)
+    return state, curve
 
 
 _REMEDY = "lower its learning rate (try a tenth) or clip its gradients"

@@ -52,6 +52,16 @@ class Batch:
     lines: np.ndarray
     """The line of each row, or its number in a Parquet file, from 1."""
 
+    @property
+    def places(self) -> np.ndarray:
+        """Where each row is in the file."""
+        return self.lines
+
+    @property
+    def inputs(self) -> Frame:
+        """What an exported student predicts from."""
+        return self.frame
+
     def __len__(self) -> int:
         return len(self.lines)
 
@@ -94,6 +104,11 @@ class Batches:
         self.names = self._header()
         require_columns(self._wanted, self.names, self._name)
         self._reset()
+
+    @property
+    def no_places(self) -> np.ndarray:
+        """The `places` of no row."""
+        return np.empty(0, np.int64)
 
     def _reset(self) -> None:
         self.bad: list[BadRow] = []
