@@ -26,12 +26,13 @@ docs: $(DOCS)
 test: $(READY)
 	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist loadfile tests src
 
-## format, lint, types, layers
+## format, lint, types, layers, docstrings
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/docstrings.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -286,7 +286,7 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         schema_: what the columns are, and how the target is modelled.
         notes_: what was decided about the columns, in words.
         choices_: how the teacher was run (`darkbayes.teacher.Choices`).
-        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
@@ -431,7 +431,7 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         schema_: what the columns are.
         notes_: what was decided about the columns, in words.
         choices_: how the teacher was run (`darkbayes.teacher.Choices`).
-        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """

@@ -53,7 +53,9 @@ class Settings:
     """How a distillation is run; the defaults with one chain are Algorithm 1 to the letter."""
 
     num_chains: int = 1
+    """Chains of the teacher that run side by side."""
     query_batch: int = 100
+    """Queries of each update."""
     update_every: int = 1
     """Steps of each chain before the student takes its turn."""
     updates: int = 1
@@ -101,10 +103,15 @@ class Distillation(eqx.Module):
     """A teacher, a student and where they meet; `distillation` makes and checks one."""
 
     chain: Chain
+    """The teacher."""
     student: Student
+    """The student."""
     queries: Queries
+    """Where the student asks."""
     settings: Settings
+    """How it is run."""
     monitor: Array
+    """Inputs at which the two are compared while it runs."""
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
@@ -284,6 +291,9 @@ def distillation(
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
             256 queries that the student does not learn from by default.
+
+    Returns:
+        The parts, ready to be run.
     """
     settings = settings or Settings()
     least = {"reservoir": 0, "reservoir_picks": 0}
@@ -347,10 +357,13 @@ class Distilled(NamedTuple):
     """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
 
     student: Student
+    """As it was given."""
     params: PyTree
+    """Its weights, of the best restart."""
     average: Average
     """The teacher's average prediction at the monitored inputs."""
     state: DistillationState
+    """All that the loop carried, at its end."""
     diagnostics: Diagnosis
     """Whether the chains agree, and whether the student still follows."""
 
@@ -367,6 +380,19 @@ def distil(
     quiet: bool = False,
 ) -> Distilled:
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
+
+    Args:
+        chain: the teacher.
+        student: the student.
+        queries: where the student asks.
+        key: where the randomness comes from.
+        steps: steps of each chain, burn-in included.
+        settings: how to run it.
+        monitor: inputs at which the two are compared while it runs; see `distillation`.
+        quiet: no progress bar.
+
+    Returns:
+        The student's weights, with what the teacher predicted and a diagnosis.
 
     >>> import darkbayes as db, optax
     >>> data = db.data.toy2d(jax.random.key(0))
