@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.bench import laws
+import laws
 from darkbayes.student import diagnose
 from darkbayes.student.plateau import find_plateau
 from darkbayes.teacher import (

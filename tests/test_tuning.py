@@ -17,7 +17,7 @@ import pytest
 
 import darkbayes as db
 from darkbayes import runs
-from darkbayes.bench import laws
+import laws
 from darkbayes.teacher import tuning as tuning_module
 from darkbayes.teacher import with_choices
 from samplers import SAMPLERS
