@@ -16,8 +16,8 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes import runs
 import laws
+from darkbayes import runs
 from darkbayes.teacher import tuning as tuning_module
 from darkbayes.teacher import with_choices
 from samplers import SAMPLERS

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from darkbayes import bench, cli
 from benchmarks.shapes import SHAPES
+from darkbayes import bench, cli
 from darkbayes.errors import InvalidInput
 
 TINY_SHAPES = tuple(
