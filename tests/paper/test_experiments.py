@@ -134,10 +134,10 @@ def test_published_numbers_stand_by_the_data_set_that_they_are_of(tmp_path, monk
     for metric, published in uci.PUBLISHED.items():
         rows = [row for row in results["rows"] if row["metric"] == metric]
         assert [row["dataset"] for row in rows if row["method"] == "student"] == list(ALL_DATASETS)
-        for method, cells in published.items():
+        for method, (means, errors) in published.items():
             quoted = [row for row in rows if row["method"] == f"{method}, published"]
             assert [(row["dataset"], row["mean"], row["se"]) for row in quoted] == [
-                (name, *cell) for name, cell in zip(ALL_DATASETS, cells, strict=True)
+                *zip(ALL_DATASETS, means, errors, strict=True)
             ]
 
 

@@ -4,16 +4,15 @@ of the experiment's own, each measured by its KL from the truth on a grid of inp
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 
 from darkbayes.files import write_arrays
-from darkbayes.model import Categorical, Posterior, mlp
-from darkbayes.paper import naming
-from darkbayes.paper.fitting import falling_adam, tuned
+from darkbayes.model import Categorical, Posterior
+from darkbayes.paper import fitting, naming
 from darkbayes.predict import (
     ClassPredictive,
     Predictive,
@@ -24,7 +23,7 @@ from darkbayes.predict import (
 )
 from darkbayes.report import Names, figures, measured
 from darkbayes.runs import Run, row
-from darkbayes.student import Family, Queries, Settings, Student, distillation
+from darkbayes.student import Family, Queries, Student, distillation
 from darkbayes.teacher import (
     MinibatchChain,
     default_sampler,
@@ -57,38 +56,21 @@ class Problem(NamedTuple):
     family: Family
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(fitting.Preset):
     """All the settings of a toy experiment."""
 
-    trials: int
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student."""
-    step_size: float | Literal["auto"]
-    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
-    steps: int
-    burn_in: int
-    thin: int
-    optimiser: Literal["adam", "sgd"]
-    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD by 0.8 after every twentieth of the
-    updates (for 100k of them, the paper's schedule for Boston)."""
-    learning_rate: float
-    settings: Settings
     sgd_step_size: float
     """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
-    student_prior: float = 0.0
     hmc_chains: int = 4
     hmc_warmup: int = 1000
     hmc_draws: int = 5000
 
-    def student(self, hidden: tuple[int, ...], family: Family) -> Student:
-        """A student of the given hidden layers."""
-        updates = (self.steps - self.burn_in) // self.settings.update_every
-        if self.optimiser == "adam":
-            optimiser = falling_adam(self.learning_rate, updates)
-        else:
-            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
-        return Student(mlp(hidden, family.width), family, optimiser, self.student_prior)
+    def sgd_rate(self, updates: int) -> optax.Schedule:
+        """Falls by 0.8 after every twentieth of the updates (for 100k of them, the paper's schedule for Boston)."""
+        return stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
 
 
 class Experiment:
@@ -207,7 +189,7 @@ def build_teachers(
         )
         for examples in data
     ]
-    return tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
+    return fitting.tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
 
 
 def summarise(

@@ -41,7 +41,7 @@ from darkbayes.student import GaussianStudent, Settings, uniform_box
 from darkbayes.types import Data, Key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset(toy.Preset):
     """All the settings of the 1-D experiment."""
 
