@@ -4,20 +4,21 @@ of the experiment's own, each measured by its KL from the truth on a grid of inp
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 
 from darkbayes.files import write_arrays
-from darkbayes.model import Posterior, mlp
+from darkbayes.model import Posterior
 from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.paper.fitting import falling_adam
+from darkbayes.paper import fitting, naming
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.report import Names, Words, figures, measured
 from darkbayes.runs import Run, row
-from darkbayes.student import Queries, Settings, Student, distillation
+from darkbayes.student import Queries, Student, distillation
 from darkbayes.teacher import (
     MinibatchChain,
     default_sampler,
@@ -50,38 +51,21 @@ class Problem(NamedTuple):
     head: Head
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(fitting.Preset):
     """All the settings of a toy experiment."""
 
-    trials: int
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student."""
-    step_size: float | Literal["auto"]
-    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
-    steps: int
-    burn_in: int
-    thin: int
-    optimiser: Literal["adam", "sgd"]
-    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD by 0.8 after every twentieth of the
-    updates (for 100k of them, the paper's schedule for Boston)."""
-    learning_rate: float
-    settings: Settings
     sgd_step_size: float
     """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
-    student_prior: float = 0.0
     hmc_chains: int = 4
     hmc_warmup: int = 1000
     hmc_draws: int = 5000
 
-    def student(self, hidden: tuple[int, ...], head: Head) -> Student:
-        """A student of the given hidden layers."""
-        updates = (self.steps - self.burn_in) // self.settings.update_every
-        if self.optimiser == "adam":
-            optimiser = falling_adam(self.learning_rate, updates)
-        else:
-            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
-        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
+    def sgd_rate(self, updates: int) -> optax.Schedule:
+        """Falls by 0.8 after every twentieth of the updates (for 100k of them, the paper's schedule for Boston)."""
+        return stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
 
 
 class Experiment:
@@ -192,15 +176,12 @@ def build_teachers(
     auto = preset.step_size == "auto"
     sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
     teachers = [
-        minibatch_chain(problem.posterior, sampler, *of, batch_size=None, burn_in=preset.burn_in, thin=preset.thin)
-        for of in data
+        minibatch_chain(
+            problem.posterior, sampler, *examples, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
+        )
+        for examples in data
     ]
-    if not auto:
-        return teachers, preset
-    settings = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
-    teachers, choices = run.tune("teacher", teachers, key, monitor=problem.grid, **settings)
-    found = choices[0]
-    return teachers, dataclasses.replace(preset, steps=found.steps, burn_in=found.burn_in, thin=found.thin)
+    return fitting.tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
 
 
 def summarise(
@@ -217,3 +198,47 @@ def summarise(
         rows.append(row(method, "kl_to_hmc", reverse))
     rows.append(row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in trials]))
     return rows
+
+
+NAMES = Names(
+    metrics={
+        "kl_from_hmc": "KL(HMC || method)",
+        "kl_to_hmc": "KL(method || HMC)",
+        "rhat_max": "largest split R-hat of the predictions",
+    }
+)
+
+
+def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> Words:
+    """What the page of a run says.
+
+    Args:
+        results: The run's.
+        names: What methods and metrics are called.
+        lead: What is fitted to what.
+        where: Where methods are compared.
+        **own: The title, and what is said of the figure.
+
+    Returns:
+        All of it, with what both experiments say alike.
+    """
+    rows = naming.rows_of(results, "kl_from_hmc")
+    best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
+    return Words(
+        lead=f"{lead} HMC on the full posterior is the truth; {names.method('sgld')} approximates it with many "
+        "networks, and each student is one network that was distilled from it while it ran. The closer to zero a "
+        f"method's KL divergence from HMC, averaged over {where}, the better.",
+        summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
+        f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",
+        trial="a draw of the data",
+        quick="one draw of the data, shorter chains and fewer draws by HMC",
+        figure="Prediction distributions",
+        curves="the grid, for the first draw of the data",
+        **own,
+    )
+
+
+def method_panels(methods: list[str]) -> Any:
+    """A figure with a panel for each method, three in a row."""
+    rows = -(-len(methods) // 3)
+    return figures.panels(rows, 3, size=(figures.WIDTH, 2.7 * rows), sharex=True, sharey=True)

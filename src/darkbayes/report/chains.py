@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
+from functools import partial
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import Column, Table, method_name, number
+from darkbayes.report.tables import PLAIN, Table, group_table, number
 from darkbayes.teacher.diagnostics.verdict import WORSE
 
 WORDS = {
@@ -46,7 +47,7 @@ def student_label(folder: str) -> str:
     """
     *parents, name = re.sub(r"(^|/)trial-\d+/", r"\1", folder).split("/")
     name = name.replace("-input-noise", " input noise").replace("student-", "student ")
-    return ", ".join([*parents, method_name(name.replace("input noise-", "input noise "))])
+    return ", ".join([*parents, PLAIN.method(name.replace("input noise-", "input noise "))])
 
 
 def chains_line(results: dict[str, Any]) -> str:
@@ -59,21 +60,21 @@ def chains_line(results: dict[str, Any]) -> str:
     >>> chains_line({"diagnostics": {"trial-0/student": good, "trial-1/student": bad}})
     'trial-1/student: the chains have not met; of 6 runs 5 agree, 1 apart'
     """
-    found = results.get("diagnostics", {})
-    if not found:
+    diagnoses = results.get("diagnostics", {})
+    if not diagnoses:
         return ""
-    name, worst = max(found.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
-    counts = sum((Counter(of["counts"]) for of in found.values()), start=Counter())
+    name, worst = max(diagnoses.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
+    counts = sum((Counter(diagnosis["counts"]) for diagnosis in diagnoses.values()), start=Counter())
     line = worst["verdict"]["text"]
-    if len(found) > 1 and worst["verdict"]["code"] == "agree":
+    if len(diagnoses) > 1 and worst["verdict"]["code"] == "agree":
         line += f", in the worst of {counts.total()} runs"
-    elif len(found) > 1:
+    elif len(diagnoses) > 1:
         shares = ", ".join(f"{counts[code]} {WORDS[code]}" for code in WORSE if counts[code])
         line = f"{name}: {line}; of {counts.total()} runs {shares}"
-    warned = Counter(warning["code"] for of in found.values() for warning in of["warnings"])
-    first = {warning["code"]: warning["text"] for of in found.values() for warning in of["warnings"]}
-    for code, times in warned.items():
-        line += f"; {first[code]}" + (f" (in {times} of {len(found)} distillations)" if len(found) > 1 else "")
+    warnings = [warning for diagnosis in diagnoses.values() for warning in diagnosis["warnings"]]
+    texts = {warning["code"]: warning["text"] for warning in warnings}
+    for code, times in Counter(warning["code"] for warning in warnings).items():
+        line += f"; {texts[code]}" + (f" (in {times} of {len(diagnoses)} distillations)" if len(diagnoses) > 1 else "")
     return line
 
 
@@ -89,19 +90,16 @@ def chains_table(results: dict[str, Any]) -> Table | None:
         groups.setdefault(student_label(name), []).extend(diagnosis["runs"])
     if not groups:
         return None
-    columns = [Column(["runs"], {label: [str(len(runs))] for label, runs in groups.items()})]
-    for key, (heading, worst) in COLUMNS.items():
-        cells = {label: [_cell([run[key] for run in runs], worst)] for label, runs in groups.items()}
-        if any(run[key] for runs in groups.values() for run in runs):  # Neither unknown nor zero everywhere.
-            columns.append(Column([heading], cells))
-    agreeing = {label: [_share(runs)] for label, runs in groups.items()}
-    return Table(
-        "", "student", {label: label for label in groups}, [*columns, Column(["chains agree in"], agreeing)], []
-    )
+    numbers = {
+        heading: partial(_cell, key, worst)
+        for key, (heading, worst) in COLUMNS.items()
+        if any(run[key] for runs in groups.values() for run in runs)  # Neither unknown nor zero everywhere.
+    }
+    return group_table("student", groups, {"runs": lambda runs: str(len(runs)), **numbers, "chains agree in": _share})
 
 
-def _cell(values: list[float | None], worst: Any) -> str:
-    known = [value for value in values if value is not None]
+def _cell(key: str, worst: Any, runs: list[dict[str, Any]]) -> str:
+    known = [run[key] for run in runs if run[key] is not None]
     if not known:
         return ""
     middle = _short(median(known))
