@@ -21,7 +21,7 @@ from darkbayes.predict import (
     predict_plugin,
     predict_student,
 )
-from darkbayes.report import Names, figures, measured
+from darkbayes.report import Names, Words, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Family, Queries, Student, distillation
 from darkbayes.teacher import (
@@ -217,23 +217,32 @@ NAMES = Names(
 )
 
 
-def lead(names: Names, where: str) -> str:
-    """What is compared, and where."""
-    teacher = names.method("sgld")
-    return (
-        f"HMC on the full posterior is the truth; {teacher} approximates it with many networks, and each student is "
-        f"one network that was distilled from it while it ran. The closer to zero a method's KL divergence from HMC, "
-        f"averaged over {where}, the better."
-    )
+def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> Words:
+    """What the page of a run says.
 
+    Args:
+        results: The run's.
+        names: What methods and metrics are called.
+        lead: What is fitted to what.
+        where: Where methods are compared.
+        **own: The title, and what is said of the figure.
 
-def summary(results: dict[str, Any], names: Names) -> str:
-    """How far the best student and the plug-in network are from the truth."""
+    Returns:
+        All of it, with what both experiments say alike.
+    """
     rows = naming.rows_of(results, "kl_from_hmc")
     best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
-    return (
-        f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; "
-        f"the plug-in network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far."
+    return Words(
+        lead=f"{lead} HMC on the full posterior is the truth; {names.method('sgld')} approximates it with many "
+        "networks, and each student is one network that was distilled from it while it ran. The closer to zero a "
+        f"method's KL divergence from HMC, averaged over {where}, the better.",
+        summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
+        f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",
+        trial="a draw of the data",
+        quick="one draw of the data, shorter chains and fewer draws by HMC",
+        figure="Predictive distributions",
+        curves="the grid, for the first draw of the data",
+        **own,
     )
 
 
@@ -241,11 +250,3 @@ def method_panels(methods: list[str]) -> Any:
     """A figure with a panel for each method, three in a row."""
     rows = -(-len(methods) // 3)
     return figures.panels(rows, 3, size=(figures.WIDTH, 2.7 * rows), sharex=True, sharey=True)
-
-
-SETTING: dict[str, Any] = {
-    "trial": "a draw of the data",
-    "quick": "one draw of the data, shorter chains and fewer draws by HMC",
-    "curves": "the grid, for the first draw of the data",
-}
-"""What the pages of both experiments say of their runs."""
