@@ -28,8 +28,7 @@ docs: $(DOCS)
 test: $(READY)
 	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist loadfile tests src
 
-## format, lint, types, layers, docstrings
-## format, lint, types, layers, the image of the service
+## format, lint, types, layers, docstrings, the image of the service
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -232,7 +232,7 @@ def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own
         f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",
         trial="a draw of the data",
         quick="one draw of the data, shorter chains and fewer draws by HMC",
-        figure="Prediction distributions",
+        figure="Predictive distributions",
         curves="the grid, for the first draw of the data",
         **own,
     )

@@ -46,19 +46,22 @@ class plt:
 
 
 @contextmanager
-def panels(rows: int = 1, columns: int = 1, *, size: tuple[float, float], **how: Any) -> Iterator[tuple[Drawing, Any]]:
+def panels(
+    rows: int = 1, columns: int = 1, *, size: tuple[float, float], style: Any = STYLE, **how: Any
+) -> Iterator[tuple[Drawing, Any]]:
     """A figure and its axes ``[rows, columns]``, in our style as long as it is drawn.
 
     Args:
         rows: How many panels stand above each other.
         columns: How many stand side by side.
         size: Width and height in inches.
+        style: Settings of matplotlib.
         **how: What `Figure.subplots` of matplotlib takes, such as `sharex`.
 
     Yields:
         The figure and an array of axes.
     """
-    with plt.rc_context(STYLE):
+    with plt.rc_context(style):
         yield plt.subplots(rows, columns, figsize=size, squeeze=False, **how)
 
 
