@@ -30,7 +30,18 @@ from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import Predictive, predict_draws, predict_student
 from darkbayes.progress import progress_bar
 from darkbayes.runs import Run
-from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, distortion, jitter, mix, mixup
+from darkbayes.student import (
+    Diagnosis,
+    Distillation,
+    Queries,
+    Settings,
+    Student,
+    distillation,
+    distortion,
+    jitter,
+    mix,
+    mixup,
+)
 from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.tables import TableSchema
