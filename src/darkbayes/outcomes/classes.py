@@ -321,9 +321,17 @@ class ClassTarget(Target):
         """The same, with the probabilities in one list."""
         return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
 
+    @property
+    def arithmetic(self) -> str:
+        """Entropies."""
+        return (
+            f"Both are entropies in nats, of at most {self.most_entropy:.3g} when all {len(self.classes)} classes are "
+            "equally probable; the bar and the percentages are shares of that."
+        )
+
     def described(self) -> dict[str, Any]:
-        """Its classes."""
-        return {"name": self.name, "classes": self.labels.tolist()}
+        """Its classes, and the entropy of complete ignorance."""
+        return super().described() | {"classes": self.labels.tolist(), "most_entropy": self.most_entropy}
 
     def answer_form(self) -> dict[str, Any]:
         """A class and probabilities."""

@@ -300,9 +300,10 @@ class NumberTarget(QuantityTarget):
             columns |= {"location": prediction.location[:, 0, 0], "spread": prediction.spread[:, 0, 0]}
         return columns
 
-    def described(self) -> dict[str, Any]:
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
         """Its range and form."""
-        return {"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}
+        return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 
 def number_likelihood(kind: str | None, outputs: int) -> Any:

@@ -1,7 +1,7 @@
 """What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it.
 
-A body of JSON is checked by a model of pydantic that is made from the schema, whose cells are read as those of files are
-(`darkbayes.tables.cells`); a CSV is read as a file is.
+A body of JSON is checked by a model of pydantic that is made from the schema, whose cells are read as those of files
+are (`darkbayes.tables.cells`); a CSV is read as a file is.
 """
 
 import base64
@@ -28,6 +28,7 @@ from darkbayes.metrics import LEVEL
 from darkbayes.serve.limits import Limits, Refused
 from darkbayes.tables.cells import category_of, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
+from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
 from darkbayes.tables.reading import is_parquet
 from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema, TableSchema
@@ -122,7 +123,8 @@ class Reader:
             raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
         if is_parquet(body):
             raise Refused(415, "the body is Parquet", "send application/json or text/csv", "content-type")
-        if body.partition(b"\n")[0].count(b",") > MOST_COLUMNS:
+        header = body[: body.find(b"\n")]
+        if max(header.count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
             raise Refused(413, f"the header names more than {MOST_COLUMNS:,} columns", remedy, "line 1")
         try:
             batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip")

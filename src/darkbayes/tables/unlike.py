@@ -16,19 +16,15 @@ class Unlike:
     Args:
         schema: what was seen.
 
-    Attributes:
-        unknown: how many cells of each column hold a category that the schema does not know.
-
     >>> unlike = Unlike(TableSchema((Category("colour", ("blue", "red"), flagged=True),), target=None))
     >>> unlike.add({"colour": np.asarray(["green", "red"], object)})
-    >>> unlike.notes(["colour", "color"], [])
-    ["not there when the model was fitted, and not read: 'color' (did you mean 'colour'?)",
-     "'colour': 1 cell holds a category that the model does not know: 'green'"]
+    >>> unlike.notes(["colour"], [])
+    ["'colour': 1 cell holds a category that the model does not know: 'green'"]
     """
 
     def __init__(self, schema: TableSchema):
         self._schema = schema
-        self.unknown: Counter[str] = Counter()
+        self._unknown: Counter[str] = Counter()
         self._examples: dict[str, dict[str, None]] = {}
         self._beyond: Counter[str] = Counter()
         self._missing: Counter[str] = Counter()
@@ -42,7 +38,7 @@ class Unlike:
                 missing = counts.pop(None, 0)
                 new = {text: count for text, count in counts.items() if text not in column.categories}
                 if new:
-                    self.unknown[column.name] += sum(new.values())
+                    self._unknown[column.name] += sum(new.values())
                     examples = self._examples.setdefault(column.name, {})
                     examples.update(dict.fromkeys(list(new)[: SHOWN - len(examples)]))
             else:
@@ -70,7 +66,7 @@ class Unlike:
             notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
         for column in self._schema.columns:
             name = column.name
-            if count := self.unknown[name]:
+            if count := self._unknown[name]:
                 cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
                 notes.append(f"{name!r}: {cells} that the model does not know: {listed(list(self._examples[name]))}")
             if (count := self._beyond[name]) and not isinstance(column, Category):
