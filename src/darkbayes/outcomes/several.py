@@ -105,6 +105,7 @@ class SeveralTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, [len(self.parts), *components], np.float64)
 
-    def described(self) -> dict[str, Any]:
-        """Each of them."""
-        return super().described() | {"parts": [part.described() for part in self.parts]}
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """Those of each."""
+        return [part.ranges[0] for part in self.parts]

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.columns import SHOWN, listed, objects
+from darkbayes.tables.cells import objects
+from darkbayes.tables.columns import SHOWN, listed
 from darkbayes.tables.inference import LEAST_ROWS
 from darkbayes.tables.schema import ImageSchema, Predicted
 
@@ -185,7 +186,8 @@ class ImageBatches:
                 kept.append((image_array(path, self._schema), k))
             except InvalidInput as problem:
                 if not self._skip:
-                    raise InvalidInput(f"{problem}. Replace it, or have such files left out (--on-bad skip)") from None
+                    remedy = "Replace it, or have such files left out"
+                    raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip") from None
                 self.bad.append(str(problem))
             if len(kept) == self._rows:
                 yield self._batch(kept)

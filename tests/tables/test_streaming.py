@@ -1,8 +1,7 @@
-"""Files read and predictions written in batches."""
+"""Files read in batches."""
 
 import csv
 import io
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,26 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables import (
-    Category,
-    ClassPredictions,
-    ClassTarget,
-    Number,
-    PredictionWriter,
-    RealPredictions,
-    RealTarget,
-    TableSchema,
-    csvfile,
-    read_batches,
-    read_table,
-)
+from darkbayes.outcomes import ClassTarget, NumberTarget
+from darkbayes.tables import Category, Number, TableSchema, csvfile, read_batches
 
 
 def number(name):
-    return Number(name, 0.0, 1.0, 0.0, flagged=True, low=0.0, high=1.0, whole=False)
+    return Number(name, 0.0, 1.0, 0.0, flagged=True, low=-300.0, high=100.0, whole=False)
 
 
-PRICE = RealTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
+PRICE = NumberTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
 SCHEMA = TableSchema(
     (number("size"), Category("colour", ("blue", "red"), flagged=True), Category("new", ("false", "true"), False)),
     PRICE,
@@ -71,7 +59,10 @@ def test_a_csv_file_and_a_parquet_file_give_the_columns_of_the_schema(tmp_path):
         assert frame["new"] == ["true", "false", None]
         assert (found, batches.unit, batches.num_rows, batches.num_bad) == (lines, unit, 3, 0)
     assert read_batches(tmp_path / "t.csv", SCHEMA).notes == []
-    assert batches.notes == ["not there when the model was fitted, and not read: 'a.b'"]
+    assert batches.notes == [
+        "not there when the model was fitted, and not read: 'a.b'",
+        "'new' is missing in 1 row, which it never was before: it counts as none of the categories",
+    ]
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -117,8 +108,9 @@ def test_bad_rows_are_skipped_with_their_line_numbers_or_refuse_the_file(monkeyp
         "line 12: 'size' is 'huge', not a number",
     ]
     assert batches.notes[-1].startswith("5 bad rows are left out: line 8")
-    with pytest.raises(InvalidInput, match=r"the table: line 8: 'size' is 'big', not a number.*--on-bad skip"):
+    with pytest.raises(InvalidInput, match=r"the table: line 8: 'size' is 'big', not a number.*left out") as problem:
         list(read_batches(text, SCHEMA))
+    assert (problem.value.option, problem.value.value) == ("on-bad", "skip")
 
 
 @settings(max_examples=60, deadline=None)
@@ -159,11 +151,19 @@ def test_extra_columns_and_unknown_categories_are_noted_and_predicted():
     batches = read_batches(text.encode(), SCHEMA)
     frame, _ = together(batches)
     assert frame["colour"] == ["green", "red", "pink"]
-    assert batches.unknown == {"colour": 2, "new": 1}
     assert batches.notes == [
         "not there when the model was fitted, and not read: 'shop'",
-        "'colour': 2 cells hold categories that the model does not know, such as 'green'",
-        "'new': 1 cell holds a category that the model does not know, such as 'perhaps'",
+        "'colour': 2 cells hold categories that the model does not know: 'green', 'pink'",
+        "'new': 1 cell holds a category that the model does not know: 'perhaps'",
+    ]
+
+
+def test_values_outside_of_what_was_seen_and_new_gaps_are_noted():
+    batches = read_batches(b"size,colour,new\n1,red,true\n200,NA,NA\n-301,red,\n", SCHEMA, rows=1)
+    assert len(list(batches)) == 3
+    assert batches.notes == [
+        "'size' lies outside of what was seen, -300 to 100, in 2 rows",
+        "'new' is missing in 2 rows, which it never was before: it counts as none of the categories",
     ]
 
 
@@ -227,96 +227,3 @@ def test_a_file_can_be_gone_through_again():
     first = together(batches)
     np.testing.assert_equal(together(batches), first)
     assert batches.num_rows == 3
-
-
-# Predictions.
-
-
-def real(rows):
-    mean, std = np.arange(rows) + 100.0, np.full(rows, 2.0)
-    return RealPredictions(mean, std, std, 0 * std, mean, std)
-
-
-@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
-def test_written_predictions_read_back(tmp_path, name):
-    path = tmp_path / "new" / name
-    with PredictionWriter(path, PRICE, level=0.5, number="line") as writer:
-        writer.write(real(2), [2, 5])
-        writer.write(real(3), [6, 7, 9])
-        assert not path.exists()
-    table = read_table(path)
-    assert list(table.columns) == ["line", "mean", "std", "aleatoric_std", "epistemic_std", "lower_50", "upper_50"]
-    assert table.columns["line"].values.tolist() == [2, 5, 6, 7, 9]
-    assert table.columns["mean"].values.tolist() == [100, 101, 100, 101, 102]
-    np.testing.assert_allclose(table.columns["upper_50"].values[0], 100 + 2 * 0.6744898)
-    assert [found.name for found in path.parent.iterdir()] == [name]
-
-
-@pytest.mark.parametrize(
-    ("classes", "kind", "values", "stored"),
-    [
-        (("no, never", "yes"), "text", ["yes", "no, never"], pa.string()),
-        (("false", "true"), "boolean", [True, False], pa.bool_()),
-        (("3", "5"), "integer", [5, 3], pa.int64()),
-    ],
-)
-def test_classes_are_written_as_they_were_in_the_users_own_file(tmp_path, classes, kind, values, stored):
-    probs = np.asarray([[0.25, 0.75], [0.5, 0.5]])
-    predictions = ClassPredictions(probs, *[np.asarray([0.5, 0.25])] * 3)
-    for name in ("out.csv", "out.parquet"):
-        with PredictionWriter(tmp_path / name, ClassTarget("y", classes, kind)) as writer:
-            writer.write(predictions)
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert table.schema.field("prediction").type == stored
-    assert table["prediction"].to_pylist() == values
-    assert table["probability"].to_pylist() == [0.75, 0.5]
-    assert table[f"probability_{classes[0]}"].to_pylist() == [0.25, 0.5]
-    assert table.column_names[-3:] == ["entropy", "expected_entropy", "mutual_information"]
-    with (tmp_path / "out.csv").open(newline="") as file:
-        header, first, _ = csv.reader(file)
-    assert header == table.column_names
-    assert first[0] == str(values[0]).lower() if kind == "boolean" else str(values[0])
-
-
-def test_after_an_error_no_file_is_left_and_the_old_one_stays(tmp_path):
-    path = tmp_path / "out.csv"
-    path.write_text("old")
-
-    def fail():
-        with PredictionWriter(path, PRICE) as writer:
-            writer.write(real(2))
-            raise InvalidInput("a bad row")
-
-    with pytest.raises(InvalidInput, match="a bad row"):
-        fail()
-    assert path.read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_predictions_of_no_rows_are_a_header(tmp_path):
-    for target in (PRICE, ClassTarget("y", ("a", "b"))):
-        with PredictionWriter(tmp_path / "out.csv", target, number="line"):
-            pass
-        (header,) = (tmp_path / "out.csv").read_text().splitlines()
-        assert header.startswith("line,")
-
-
-def test_predictions_go_to_the_standard_output_if_asked(capfdbinary):
-    with PredictionWriter("-", PRICE) as writer:
-        writer.write(real(1))
-    out = capfdbinary.readouterr().out.decode().splitlines()
-    assert out[0].startswith("mean,std")
-    assert out[1].startswith("100,2,2,0,")
-    assert not Path("-").exists()
-
-
-def test_a_writer_refuses_a_folder_a_wrong_level_and_the_wrong_predictions(tmp_path):
-    with pytest.raises(InvalidInput, match="is a folder"):
-        PredictionWriter(tmp_path, PRICE)
-    with pytest.raises(InvalidInput, match="level must lie between 0 and 1"):
-        PredictionWriter(tmp_path / "out.csv", PRICE, level=90)
-    with (
-        pytest.raises(InvalidInput, match="'y' is a class, but numbers were predicted"),
-        PredictionWriter(tmp_path / "out.csv", ClassTarget("y", ("a", "b"))) as writer,
-    ):
-        writer.write(real(1))

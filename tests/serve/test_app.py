@@ -22,7 +22,7 @@ from benchmarks.malformed import malformed
 from darkbayes.errors import InvalidInput
 from darkbayes.serve import Limits, make_app, serve
 from darkbayes.shipped import Shipped
-from darkbayes.tables import RealPredictions
+from darkbayes.outcomes import NumberPrediction
 
 with warnings.catch_warnings():
     # Newer versions of Starlette would rather have another client library.
@@ -31,6 +31,7 @@ with warnings.catch_warnings():
 
 LIMITS = Limits(body=400_000, rows=1000, seconds=20.0)
 FORMS = {"json": {"content-type": "application/json"}, "csv": {"content-type": "text/csv"}}
+NAMES = b"rooms,crime rate,distance,colour"
 HOUSE = {"rooms": 5, "crime rate": 0.5, "distance": 3.25, "colour": "red"}
 
 
@@ -79,12 +80,12 @@ def test_a_number_is_answered_with_its_interval_and_both_uncertainties(houses, s
     content = answer.json()
     frame = {name: np.asarray([value] * 2) for name, value in HOUSE.items()} | {"rooms": np.asarray([5.0, 8.0])}
     truth = shipped["houses"].predict(frame)
-    assert isinstance(truth, RealPredictions)
-    low, high = truth.interval(shipped_models.PRICE, 0.9)
+    assert isinstance(truth, NumberPrediction)
+    low, high = truth.interval(0.9)
     for k, one in enumerate(content["predictions"]):
         for name in ("mean", "std", "aleatoric_std", "epistemic_std", "location", "spread"):
-            assert one[name] == pytest.approx(getattr(truth, name)[k], rel=1e-6)
-        assert one["interval"] == pytest.approx([low[k], high[k]], rel=1e-6)
+            assert one[name] == pytest.approx(getattr(truth, name)[k].item(), rel=1e-6)
+        assert one["interval"] == pytest.approx([low[k, 0], high[k, 0]], rel=1e-6)
         assert one["std"] ** 2 == pytest.approx(one["aleatoric_std"] ** 2 + one["epistemic_std"] ** 2, rel=1e-5)
     assert (content["task"], content["target"], content["level"], content["notes"]) == ("regression", "price", 0.9, [])
 
@@ -108,14 +109,24 @@ def test_an_interval_of_a_logarithm_is_positive(clients):
 @pytest.mark.parametrize(("name", "classes"), [("flowers", [0, 1, 12]), ("plane", [False, True])])
 def test_classes_are_answered_in_the_users_own_kind(clients, name, classes):
     row = HOUSE if name == "flowers" else {"east": 1.0, "north": 0.5}
-    content = clients[name].post("/predict", json={"rows": [row]}).json()
-    assert content["classes"] == classes
-    assert [type(of) for of in content["classes"]] == [type(of) for of in classes]
-    (one,) = content["predictions"]
+    (one,) = clients[name].post("/predict", json={"rows": [row]}).json()["predictions"]
+    assert type(one["prediction"]) is type(classes[0])
+    assert clients[name].get("/schema").json()["target"]["classes"] == classes
     assert one["prediction"] == classes[int(np.argmax(one["probs"]))]
     assert one["probability"] == max(one["probs"])
     assert sum(one["probs"]) == pytest.approx(1, abs=1e-5)
     assert one["entropy"] == pytest.approx(one["expected_entropy"] + one["mutual_information"], abs=1e-5)
+
+
+def test_several_numbers_are_answered_in_lists_and_columns(clients):
+    (one,) = clients["pair"].post("/predict", json={"rows": [HOUSE]}).json()["predictions"]
+    assert [len(one[name]) for name in ("mean", "std", "aleatoric_std", "epistemic_std", "interval")] == [2] * 5
+    body = NAMES + b"\n5,0.5,3.25,red\n"
+    answer = clients["pair"].post("/predict", content=body, headers=FORMS["csv"] | {"accept": "text/csv"})
+    (line,) = csv.DictReader(io.StringIO(answer.text))
+    for k, name in enumerate(("price", "rent")):
+        ends = [float(line[f"{name}_lower_90"]), float(line[f"{name}_upper_90"])]
+        assert (float(line[f"{name}_mean"]), ends) == (one["mean"][k], pytest.approx(one["interval"][k]))
 
 
 def test_a_csv_is_answered_as_json_or_as_csv(houses):
@@ -132,7 +143,7 @@ def test_a_csv_is_answered_as_json_or_as_csv(houses):
 
 
 def test_a_csv_of_classes_names_them(clients):
-    body = "rooms;colour\n5;red\n"
+    body = "rooms;colour;distance;crime rate\n5;red;1;2\n"
     answer = clients["flowers"].post("/predict", content=body, headers=FORMS["csv"] | {"accept": "text/csv"})
     (line,) = csv.DictReader(io.StringIO(answer.text))
     assert line["prediction"] in ("0", "1", "12")
@@ -142,7 +153,6 @@ def test_a_csv_of_classes_names_them(clients):
 def test_images_come_as_lists_with_or_without_the_axis_of_channels(clients):
     image = [[16 * column for column in range(8)] for _ in range(8)]
     content = clients["digits"].post("/predict", json={"images": [image, [image]]}).json()
-    assert content["classes"] == list(range(10))
     assert content["predictions"][0] == content["predictions"][1]
 
 
@@ -155,8 +165,8 @@ def test_images_come_as_files_of_any_size(clients):
     assert others[2]["probs"] == pytest.approx(first["probs"], abs=0.1)
 
 
-def test_a_key_that_is_not_there_is_a_missing_value(houses):
-    rows = [{"rooms": 5, "distance": None, "colour": ""}, {"rooms": 5, "crime rate": None}]
+def test_a_key_that_other_rows_have_is_a_missing_value(houses):
+    rows = [{"rooms": 5, "distance": None, "colour": ""}, {"rooms": "5", "crime rate": "NA"}]
     first, second = houses.post("/predict", json={"rows": rows}).json()["predictions"]
     assert first == second
 
@@ -165,11 +175,10 @@ def test_notes_tell_what_is_unlike_the_data_seen(houses):
     rows = [HOUSE | {"colour": "green", "rooms": 12, "Distance": 1, "price": 3}, {"rooms": 3, "colour": "mauve"}]
     notes = "\n".join(houses.post("/predict", json={"rows": rows}).json()["notes"])
     for words in (
-        'not read: "Distance" (did you mean "distance"?)',
-        '"price" is what is predicted',
-        '"colour" holds categories that were not seen before, and count as none of the known: "green", "mauve"',
-        '"rooms" lies outside of what was seen, 1 to 9, in 1 row',
-        '"distance" is missing in 1 row, which it never was before: its median, 20.25, was taken',
+        "not read: 'Distance' (did you mean 'distance'?)",
+        "'colour': 2 cells hold categories that the model does not know: 'green', 'mauve'",
+        "'rooms' lies outside of what was seen, 1 to 9, in 1 row",
+        "'distance' is missing in 1 row, which it never was before: its median, 20.25, was taken",
     ):
         assert words in notes
     assert "crime" not in notes  # It had missing values before.
@@ -181,7 +190,7 @@ def test_notes_tell_what_is_unlike_the_data_seen(houses):
 )
 def test_categories_are_called_as_tables_call_them(houses, value, meant):
     first, second = (houses.post("/predict", json={"rows": [HOUSE | {"colour": of}]}).json() for of in (value, meant))
-    assert first == second
+    assert first["predictions"] == second["predictions"]
 
 
 def test_answers_hold_no_number_that_json_cannot(clients, shipped):
@@ -192,11 +201,12 @@ def test_answers_hold_no_number_that_json_cannot(clients, shipped):
         schema, version = shipped["field"].schema, "0"
 
         def predict(self, inputs):
-            return RealPredictions(*(np.asarray([of]) for of in (math.inf, math.nan, -math.inf, 1.0, 0.0, 1.0)))
+            moments = (np.asarray([[value]]) for value in (math.inf, math.nan, -math.inf, 1.0))
+            return NumberPrediction(*moments, *(np.zeros((1, 1, 1)) for _ in range(2)), np.ones((1, 1, 1)))
 
     assert np.isfinite(real.std).all()
     app = make_app(Endless())  # pyright: ignore[reportArgumentType]
-    answer = TestClient(app).post("/predict", json={"rows": [{"east": 0}]})
+    answer = TestClient(app).post("/predict", json={"rows": [{"east": 0, "north": 0}]})
     (one,) = json.loads(answer.text, parse_constant=pytest.fail)["predictions"]
     assert (one["mean"], one["std"], one["epistemic_std"]) == (None, None, 1.0)
 
@@ -206,7 +216,9 @@ def test_answers_hold_no_number_that_json_cannot(clients, shipped):
 
 def test_the_schema_tells_columns_and_target(houses, clients):
     about = houses.get("/schema").json()
-    assert about["target"] == {"name": "price", "transform": "identity", "low": 5.0, "high": 50.0}
+    assert about["target"]["outputs"] == [{"name": "price", "transform": "identity", "low": 5.0, "high": 50.0}]
+    assert (about["task"], about["views"]) == ("regression", ["quantity"])
+    assert "squares" in about["target"]["words"]["arithmetic"]
     assert [column["name"] for column in about["columns"]] == list(HOUSE)
     assert about["columns"][0] == {
         "name": "rooms",
@@ -253,25 +265,26 @@ def test_pages_need_nothing_from_elsewhere(houses, path):
     ("body", "words"),
     [
         (b"", "no JSON"),
-        (b"\xff{}", "not UTF-8"),
+        (b"\xff{}", "no JSON"),
         (b'{"rows": [', "no JSON"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "recursion limit"),
         (b"[]", "a list, not an object"),
         (b"{}", "no 'rows'"),
         (b'{"rows": {}}', "rows is an object, not a list"),
         (b'{"rows": []}', "there are no rows"),
         (b'{"rows": [3]}', "rows[0]"),
-        (b'{"row": []}', "means nothing here"),
-        (b'{"rows": [{"size": 3}]}', "none of the columns"),
-        (b'{"rows": [{"rooms": NaN}]}', "send null for a missing value"),
-        (b'{"rows": [{"rooms": -Infinity}]}', "send null for a missing value"),
-        (b'{"rows": [{"rooms": 1e999}]}', "too large"),
-        (b'{"rows": [{"rooms": 1%s}]}' % (b"0" * 400), "too large"),
-        (b'{"rows": [{"rooms": 1%s}]}' % (b"0" * 5000), "too many digits"),
-        (b'{"rows": [{}, {"rooms": "many"}]}', 'rooms is \\"many\\", not a number'),
+        (b'{"rows": [{}], "row": []}', "means nothing here"),
+        (b'{"rows": [{"size": 3}]}', "no columns 'rooms', 'crime rate', 'distance', 'colour'"),
+        (b'{"rows": [{"Rooms": 3, "crime rate": 1, "distance": 1, "colour": null}]}', "did you mean 'Rooms'?"),
+        (b'{"rows": [{"rooms": NaN}]}', "null is a missing value"),
+        (b'{"rows": [{"rooms": -Infinity}]}', "null is a missing value"),
+        (b'{"rows": [{"rooms": 1e999}]}', "infinite"),
+        (b'{"rows": [{"rooms": 1%s}]}' % (b"0" * 400), "infinite"),
+        (b'{"rows": [{"rooms": 1%s}]}' % (b"0" * 5000), "out of range"),
+        (b'{"rows": [{}, {"rooms": "many"}]}', "'rooms' is 'many', not a number"),
         (b'{"rows": [{"rooms": true}]}', "not a number"),
-        (b'{"rows": [{"colour": ["red"]}]}', "colour is a list, not a text"),
-        (b'{"rows": [{"colour": "\\ud800"}]}', "surrogate"),
+        (b'{"rows": [{"colour": ["red"]}]}', "'colour' is a list, not a text"),
+        (b'{"rows": [{"colour": "\\ud800"}]}', "no JSON"),
         (b'{"rows": [{"rooms": 3}], "level": 1}', "between 0 and 1"),
     ],
 )
@@ -283,14 +296,14 @@ def test_json_that_cannot_be_read_is_refused(houses, body, words):
     ("body", "words"),
     [
         (b"", "empty"),
-        (b"rooms\n", "there are no rows"),
-        (b"rooms,colour\n3,red\n4\n", "line 3"),
-        (b"rooms,rooms\n3,4\n", "more than once"),
-        (b"rooms\n3\nmany\n", "line 3"),
-        (b"rooms\n1_000\n", "not a number"),
-        (b'rooms\n"3', "cannot be read"),
-        (b"size\n3\n", "none of the columns"),
-        (b"\xff", "not UTF-8"),
+        (NAMES + b"\n", "no rows"),
+        (NAMES + b"\n3,1,1,red\n4\n", "line 3"),
+        (b"rooms,rooms\n3,4\n", "several columns of the name 'rooms'"),
+        (NAMES + b"\n3,1,1,red\nmany,1,1,red\n", "line 3"),
+        (NAMES + b"\n1_000,1,1,red\n", "not a number"),
+        (NAMES + b'\n"3', "not closed"),
+        (b"size\n3\n", "no columns 'rooms'"),
+        (b"\xff", "not in UTF-8"),
     ],
 )
 def test_a_csv_that_cannot_be_read_is_refused(houses, body, words):
@@ -332,8 +345,15 @@ def test_a_level_in_the_address_that_is_none_is_refused(houses):
 
 
 def test_more_rows_than_allowed_are_refused(houses):
-    refused(houses.post("/predict", json={"rows": [{"rooms": 1}] * 1001}), 413, "more than 1,000 rows")
-    refused(houses.post("/predict", content=b"rooms\n" + b"1\n" * 1001, headers=FORMS["csv"]), 413)
+    refused(houses.post("/predict", json={"rows": [HOUSE] * 1001}), 413, "more than 1,000 rows")
+    refused(houses.post("/predict", content=NAMES + b"\n" + b"1,1,1,red\n" * 1001, headers=FORMS["csv"]), 413)
+
+
+def test_a_header_of_a_million_names_is_refused_at_once(shipped):
+    client = TestClient(make_app(shipped["houses"]))
+    for mark in (b",", b";"):
+        refused(client.post("/predict", content=mark.join([b"c"] * 1_000_000), headers=FORMS["csv"]), 413, "names more")
+    refused(client.post("/predict", content=b"PAR1", headers=FORMS["csv"]), 415, "Parquet")
 
 
 def test_a_longer_body_than_allowed_is_refused_also_if_it_does_not_say_its_length(houses):
@@ -350,7 +370,7 @@ def test_what_takes_too_long_is_refused(shipped):
             time.sleep(0.2)
 
     client = TestClient(make_app(Slow(), Limits(seconds=0.01)))  # pyright: ignore[reportArgumentType]
-    refused(client.post("/predict", json={"rows": [{"east": 0}]}), 503, "longer than 0.01 seconds")
+    refused(client.post("/predict", json={"rows": [{"east": 0, "north": 0}]}), 503, "longer than 0.01 seconds")
 
 
 def test_a_path_or_method_that_is_not_there_is_refused(houses):
@@ -366,7 +386,7 @@ def test_a_fault_of_the_service_is_told_without_its_insides(shipped):
             raise KeyError("a secret")
 
     client = TestClient(make_app(Broken()), raise_server_exceptions=False)  # pyright: ignore[reportArgumentType]
-    content = refused(client.post("/predict", json={"rows": [{"east": 0}]}), 500)
+    content = refused(client.post("/predict", json={"rows": [{"east": 0, "north": 0}]}), 500)
     assert "secret" not in json.dumps(content)
 
 
@@ -423,7 +443,8 @@ with contextlib.redirect_stdout(said):
     threading.Thread(target=serve, args=({str(tmp_path)!r},), kwargs=dict(port=0, quiet=True), daemon=True).start()
     while "\\n" not in said.getvalue():
         pass
-request = urllib.request.Request(said.getvalue().strip() + "/predict", b'{{"rows": [{{"rooms": 5}}]}}')
+row = b'{{"rooms": 5, "crime rate": 1, "distance": 2, "colour": "red"}}'
+request = urllib.request.Request(said.getvalue().strip() + "/predict", b'{{"rows": [' + row + b"]}}")
 request.add_header("Content-Type", "application/json")
 for attempt in range(100):
     try:

@@ -7,16 +7,11 @@ import pytest
 from PIL import Image
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables import (
-    ClassTarget,
-    PredictionWriter,
-    image_array,
-    infer_image_schema,
-    is_image_folder,
-    read_image_batches,
-    read_image_folder,
-)
-from darkbayes.tables.predictions import ClassPredictions
+from darkbayes.outcomes import ClassTarget
+from darkbayes.tables import infer_image_schema, read_image_batches, read_image_folder
+from darkbayes.tables.images import image_array, is_image_folder
+
+PETS = ClassTarget("class", ("cat", "dog"))
 
 
 def pixels(seed, height=6, width=4, channels=3):
@@ -56,13 +51,12 @@ def test_a_folder_of_images_becomes_arrays_with_classes(folder):
 def test_the_schema_standardises_the_images_that_train(folder):
     found = read_image_folder(folder)
     rows = np.arange(8)
-    schema = infer_image_schema(found, rows)
+    schema = infer_image_schema(found, PETS, rows)
     assert schema.shape == (3, 6, 4)
-    assert schema.target == ClassTarget("class", ("cat", "dog"))
     inputs = schema.encode(found.images[rows])
     assert abs(float(inputs.mean())) < 1e-5
     assert float(inputs.std()) == pytest.approx(1, abs=1e-5)
-    assert schema.target.encode(found.labels).tolist() == [0] * 8 + [1] * 4
+    assert PETS.encode(found.labels).tolist() == [0] * 8 + [1] * 4
 
 
 def test_images_are_grey_if_all_are_and_colours_turn_grey_for_such_a_model(tmp_path):
@@ -72,8 +66,8 @@ def test_images_are_grey_if_all_are_and_colours_turn_grey_for_such_a_model(tmp_p
         save(tmp_path / "digits" / str(k % 11) / f"{k}.png", grey if k % 2 else np.stack([grey] * 3, axis=-1))
     found = read_image_folder(tmp_path / "digits")
     assert found.images.shape == (12, 1, 6, 4)
-    schema = infer_image_schema(found)
-    assert schema.target == ClassTarget("class", tuple(str(k) for k in range(11)), "integer")
+    assert found.classes == tuple(str(k) for k in range(11))
+    schema = infer_image_schema(found, PETS)
     save(tmp_path / "colour.png", np.full((6, 4, 3), (255, 0, 0), np.uint8))
     assert (image_array(tmp_path / "colour.png", schema) == 76).all()
 
@@ -161,12 +155,12 @@ def test_folders_from_which_no_classes_can_be_learnt_are_refused(tmp_path):
     for k in range(12):
         save(tmp_path / "same" / "ab"[k % 2] / f"{k}.png", np.full((6, 4), 7, np.uint8))
     with pytest.raises(InvalidInput, match="of the one value 7"):
-        infer_image_schema(read_image_folder(tmp_path / "same"))
+        infer_image_schema(read_image_folder(tmp_path / "same"), PETS)
 
 
 def test_images_for_prediction_come_in_batches_from_a_file_a_folder_or_folders(folder):
     found = read_image_folder(folder)
-    schema = infer_image_schema(found)
+    schema = infer_image_schema(found, PETS)
     (single,) = read_image_batches(found.paths[0], schema)
     np.testing.assert_array_equal(single.images, found.images[:1])
     parts = list(read_image_batches(folder / "cat", schema, rows=5))
@@ -183,10 +177,11 @@ def test_images_for_prediction_come_in_batches_from_a_file_a_folder_or_folders(f
 
 
 def test_unreadable_images_are_skipped_or_refused_in_prediction(folder):
-    schema = infer_image_schema(read_image_folder(folder))
+    schema = infer_image_schema(read_image_folder(folder), PETS)
     (folder / "cat" / "aa.png").write_bytes(b"junk")
-    with pytest.raises(InvalidInput, match=r"aa.png cannot be read as an image.*--on-bad skip"):
+    with pytest.raises(InvalidInput, match=r"aa.png cannot be read as an image.*left out") as problem:
         list(read_image_batches(folder / "cat", schema))
+    assert (problem.value.option, problem.value.value) == ("on-bad", "skip")
     batches = read_image_batches(folder / "cat", schema, on_bad="skip")
     assert sum(len(batch) for batch in batches) == 8
     assert batches.notes[0].startswith("1 file is left out: ")
@@ -195,7 +190,7 @@ def test_unreadable_images_are_skipped_or_refused_in_prediction(folder):
 
 
 def test_a_source_without_images_or_with_unknown_classes_is_refused(folder, tmp_path):
-    schema = infer_image_schema(read_image_folder(folder))
+    schema = infer_image_schema(read_image_folder(folder), PETS)
     (tmp_path / "empty").mkdir()
     for source, options, told in (
         (tmp_path / "empty", {}, "has no images"),
@@ -208,14 +203,3 @@ def test_a_source_without_images_or_with_unknown_classes_is_refused(folder, tmp_
     save(folder / "bird" / "1.png", pixels(0))
     with pytest.raises(InvalidInput, match="folders for 'bird', which the model does not know"):
         read_image_batches(folder, schema, target=True)
-
-
-def test_predictions_of_images_name_their_files(folder, tmp_path):
-    schema = infer_image_schema(read_image_folder(folder))
-    (batch,) = read_image_batches(folder / "dog", schema)
-    one = np.ones(len(batch))
-    with PredictionWriter(tmp_path / "out.csv", schema.target, number="file") as writer:
-        writer.write(ClassPredictions(np.stack([0.5 * one, 0.5 * one], axis=1), one, one, one), batch.paths)
-    lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert lines[0].startswith("file,prediction,probability")
-    assert lines[1].startswith(f'"{batch.paths[0]}","cat",0.5')

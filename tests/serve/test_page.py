@@ -109,6 +109,18 @@ def test_a_slider_changes_the_mean_and_both_uncertainties(opened, name):
     assert page.locator("#in2").input_value() == "20.25"
 
 
+def test_several_numbers_are_shown_each_by_itself(opened):
+    page = opened("pair")
+    parts = [f"{name}{place}" for place in ("", "-1") for name in REAL]
+    change(page, tuple(parts), lambda: page.get_by_label("distance, slider").fill("38"))
+    assert page.locator(".output").count() == 2
+    assert "rent" in page.locator(".output").nth(1).inner_text()
+    change(page, ("interval", "interval-1"), lambda: page.locator("#level").select_option("0.5"))
+    page.get_by_text("What these mean").click()
+    for words in ("noise (aleatoric", "doubt (epistemic"):
+        assert words in page.locator("#result details").inner_text().lower()
+
+
 def test_the_interval_is_of_the_level_chosen(opened):
     page = opened("houses")
     change(page, ("interval",), lambda: page.locator("#level").select_option("0.5"))
@@ -196,7 +208,7 @@ def test_an_image_can_be_opened(opened):
     expect(page.locator("#problem")).to_contain_text("bar.txt is no image")
 
 
-@pytest.mark.parametrize("name", ["houses", "flowers", "field", "digits"])
+@pytest.mark.parametrize("name", ["houses", "pair", "flowers", "field", "digits"])
 def test_it_fits_a_phone(opened, name):
     page = opened(name, PHONE)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
