@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from darkbayes import cli
-from darkbayes.report import markdown, markdown_table, measured, number
-from darkbayes.report.tables import LABELS, RIVALS
+from darkbayes import cli, paper
+from darkbayes.cli.research import benchmark_module
+from darkbayes.report import Names, markdown, markdown_table, measured, number
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"<!-- (results|help):([^\n]*?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -53,7 +53,14 @@ def full(name: str, metrics: list[str]) -> str:
     unknown = set(metrics) - {row["metric"] for row in results["rows"]}
     if unknown:
         sys.exit(f"results/{name}.json has no {', '.join(unknown)}")
-    return markdown(results, metrics)
+    return markdown(results, metrics, names_of(results))
+
+
+def names_of(results: dict[str, Any]) -> Names:
+    """What the methods and metrics of results are called."""
+    if results["experiment"].startswith("bench-"):
+        return benchmark_module("benchmarks.names").names_of(results["experiment"])
+    return paper.presentation(results["experiment"], results["preset"]).names
 
 
 def short() -> str:
@@ -61,11 +68,11 @@ def short() -> str:
     lines = []
     for name, experiment, metric, student in SHORT:
         cells = ["", "", MISSING]
+        label = paper.presentation(*name.split("-")).names.metric(metric).replace("method", "student")
         results = read(name)
         if results is not None:
             rows = {row["method"]: row for row in results["rows"] if row["metric"] == metric}
             cells = [number(rows[method].get("paper")) for method in (student, "sgld")] + [measured(rows[student])]
-        label = LABELS[metric].replace("method", "student")
         lines.append([experiment, label, *cells])
     return markdown_table(
         ["experiment", "measure", "the paper's student", "the paper's teacher", "our student"],
@@ -78,12 +85,8 @@ def uci() -> str:
     results = read("uci-best")
     if results is None:
         return MISSING
-    scores = {
-        (row["dataset"], row["method"]): row["mean"] for row in results["rows"] if row["metric"] == "log_likelihood"
-    }
-    datasets = {dataset for dataset, _ in scores}
-    ahead = sum(scores[dataset, RIVALS[0]] > scores[dataset, RIVALS[1]] for dataset in datasets)
-    return f"{ahead} of {len(datasets)}"
+    above, number_of_sets = paper.uci.ahead(results)
+    return f"{len(above)} of {number_of_sets}"
 
 
 def help_of(command: list[str]) -> str:

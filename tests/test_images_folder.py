@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from darkbayes.tables.predictions import ClassPredictions
 from PIL import Image
 
 from darkbayes.errors import InvalidInput
@@ -16,7 +17,6 @@ from darkbayes.tables import (
     read_image_batches,
     read_image_folder,
 )
-from darkbayes.tables.predictions import ClassPredictions
 
 
 def pixels(seed, height=6, width=4, channels=3):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import shipped_models
-from darkbayes.bench.malformed import malformed
+from benchmarks.malformed import malformed
 from darkbayes.errors import InvalidInput
 from darkbayes.serve import Limits, make_app, serve
 from darkbayes.shipped import Shipped

@@ -16,8 +16,8 @@ import optax
 import pytest
 
 import darkbayes as db
+import laws
 from darkbayes import runs
-from darkbayes.bench import laws
 from darkbayes.teacher import exploration, with_choices
 from darkbayes.teacher import tuning as tuning_module
 from teacher.samplers.cases import SAMPLERS

@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -35,12 +35,12 @@ def seconds(text: str) -> float | None:
         return None
     number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
-        found = float(number) * UNITS[unit]
+        duration = float(number) * UNITS[unit]
     except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
+        duration = math.nan
+    if not 0 < duration < math.inf:
         raise InvalidInput(f"--time-budget {text!r} is no duration: write 60s, 5m, 1h or none")
-    return found
+    return duration
 
 
 def check_seed(seed: int) -> None:
@@ -52,8 +52,8 @@ def check_seed(seed: int) -> None:
 def check_run(folder: Path) -> None:
     """Refuse a path that leads to no folder; whether it holds a run is found out when it is read."""
     if not folder.is_dir():
-        told = "is a file" if folder.exists() else "is not there"
-        raise RunError(f"{folder} {told}: name the folder of a run, as `darkbayes fit` made it")
+        problem = "is a file" if folder.exists() else "is not there"
+        raise RunError(f"{folder} {problem}: name the folder of a run, as `darkbayes fit` made it")
 
 
 def require(*modules: str) -> None:
@@ -63,14 +63,14 @@ def require(*modules: str) -> None:
         raise InvalidInput(f"{', '.join(missing)} is not installed: pip install 'darkbayes[all]'")
 
 
-def show(results: dict, as_json: bool) -> None:
-    """Print results, as JSON or as a table."""
+def show(results: dict, as_json: bool, names: Any = None) -> None:
+    """Print results, as JSON or as a table in which methods and metrics have these names."""
     if as_json:
         print(json.dumps(results, indent=1))
     else:
-        from darkbayes.report import terminal
+        from darkbayes.report import Names, terminal
 
-        terminal(results)
+        terminal(results, names or Names())
 
 
 def tell(notes: list[str], quiet: bool) -> None:

@@ -257,11 +257,14 @@ class Report:
         """Run it."""
         require("matplotlib", "jinja2")
         check_run(self.folder)
-        from darkbayes import report
+        from darkbayes import paper, report
+        from darkbayes.files import read_json
 
-        print(report.write_report(self.folder))
+        results = read_json(self.folder / "results.json")
+        presentation = paper.presentation(results["experiment"], results["preset"])
+        print(report.write_report(self.folder, presentation))
         if self.figure is not None:
-            report.write_figure(self.folder, self.figure)
+            report.write_figure(self.folder, self.figure, presentation)
             print(self.figure)
 
 

@@ -1,9 +1,11 @@
 """Commands for research: the paper's experiments, measurements, and data sets that go by a name."""
 
+import importlib
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -67,8 +69,9 @@ class Reproduce:
             splits=self.splits,
             only=self.only,
         )
-        page = report.write_report(out) if self.report else None
-        show(results, self.json)
+        presentation = paper.presentation(self.experiment, self.preset)
+        page = report.write_report(out, presentation) if self.report else None
+        show(results, self.json, presentation.names)
         if (line := report.choices_line(results)) and not self.json:
             print(f"teacher: {line}")
         if (line := report.chains_line(results)) and not self.json:
@@ -79,11 +82,25 @@ class Reproduce:
 
 FIGURED = ("samplers", "targets")
 """Benchmarks with a figure; their truth is NUTS."""
+REPOSITORY = Path(__file__).parents[3]
+"""Where `benchmarks/` lies, if this is a checkout."""
+
+
+def benchmark_module(name: str) -> Any:
+    """A module of the benchmarks, which are no part of the installed package."""
+    if Path(__file__).parents[2] != REPOSITORY / "src" or not (REPOSITORY / "benchmarks").is_dir():
+        raise InvalidInput(
+            "benchmarks come with a checkout, not with the installed package: clone the repository, then "
+            "`pip install -e '.[all]'` in its folder"
+        )
+    if str(REPOSITORY) not in sys.path:
+        sys.path.insert(0, str(REPOSITORY))
+    return importlib.import_module(name)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure what the package costs, or compare samplers.
+    """Measure what the package costs, or compare samplers; in a checkout.
 
     examples:
       darkbayes bench engine
@@ -108,8 +125,9 @@ class Bench:
 
     def run(self) -> None:
         """Run it."""
-        from darkbayes import bench, files, report
+        from darkbayes import files, report
 
+        benchmarks = benchmark_module("benchmarks")
         require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
         if self.figure is not None:
             if self.what not in FIGURED:
@@ -118,12 +136,13 @@ class Bench:
         if self.out is not None and self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a folder: name a file")
         check_seed(self.seed)
-        results = bench.run(self.what, seed=self.seed, quiet=self.quiet)
+        results = benchmarks.run(self.what, seed=self.seed, quiet=self.quiet)
         if self.out is not None:
             files.write_json(self.out, results)
         if self.figure is not None:
-            report.write_bench_figure(results, self.figure)
-        show(results, self.json)
+            draw = benchmark_module("benchmarks.figures").FIGURES[self.what]
+            report.write_image(draw(results["rows"]), self.figure)
+        show(results, self.json, benchmark_module("benchmarks.names").names_of(results["experiment"]))
 
 
 @dataclass(frozen=True)

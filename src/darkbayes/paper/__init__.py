@@ -7,9 +7,22 @@ from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.paper import boston, mnist, toy1d, toy2d, uci
+from darkbayes.paper.naming import METHODS, teacher
+from darkbayes.report import Presentation
+from darkbayes.report.run import ANY
 from darkbayes.runs import Run
 
 EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist, "boston": boston, "uci": uci}
+"""Each has `PRESETS` and `reproduce`, and for people `NAMES` and `words`."""
+
+
+def presentation(experiment: str, preset: str) -> Presentation:
+    """How the runs of an experiment are shown; those of one that is not the paper's are shown plainly."""
+    if experiment not in EXPERIMENTS:
+        return ANY
+    module = EXPERIMENTS[experiment]
+    methods = METHODS | {"sgld": teacher(module.PRESETS[preset])} | module.NAMES.methods
+    return Presentation(dataclasses.replace(module.NAMES, methods=methods), module.words)
 
 
 def reproduce(

@@ -17,6 +17,7 @@ reservoirs hold at the end, a uniform sample of all kept ones.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,7 +28,9 @@ from darkbayes.baselines import SGD
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior
-from darkbayes.paper.regression import METRICS, Comparators, Experiment, Preset, split_table
+from darkbayes.paper import naming
+from darkbayes.paper.regression import METRICS, TRIAL, Comparators, Experiment, Preset, split_table
+from darkbayes.report import Names, Words, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Settings
 
@@ -122,3 +125,55 @@ def _order(method: str) -> tuple[int, str]:
     kinds = ("sgd", "sgld", "student", "sgld input", "student input", "pbp", "vi", "dropout", "ensemble", "hmc")
     fitting = [place for place, kind in enumerate(kinds) if method.startswith(kind)]
     return fitting[-1], method
+
+
+NAMES = Names()
+
+
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+    """What the page of a run says."""
+    rows = naming.rows_of(results, "log_likelihood")
+    student = naming.students(rows)[0]
+    others = [f"{names.method(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
+    return Words(
+        title="Boston housing: Table 5 of Bayesian Dark Knowledge",
+        lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston from "
+        "thirteen features. The data are of 1970 and one feature encodes race: they are here because the paper and its "
+        "peers report on them. Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars, all in the "
+        "original units. The paper's own splits were never published, so its numbers can be compared in kind only.",
+        summary=f"The {names.method(student['method'])}, one network, has a log likelihood of {measured(student)} per "
+        f"example; {', '.join(others)}.",
+        trial=TRIAL,
+        quick=f"a subset of the splits ({config['trials']}) and shorter runs",
+        figure="Predictions on the first split",
+        caption="Predicted mean and two standard deviations for every home in the test part of the first split. About "
+        "95% of them should cross the dashed line, on which the prediction is the true value.",
+        alt="Predicted against true values of homes with whiskers of two standard deviations, one panel for each "
+        "method.",
+        draw=lambda: predicted_against_true(folder, names),
+        curves="256 queries that it did not learn from, mean over the splits",
+    )
+
+
+def predicted_against_true(folder: Path, names: Names) -> figures.Drawing:
+    """Predicted mean and two standard deviations against the true value: SGD, SGLD, the student and PBP."""
+    arrays = figures.figure_arrays(folder)
+    others, students = figures.methods_in(arrays, "mean.", ("sgd", "sgld", "pbp"))
+    methods = others[:2] + students[:1] + others[2:]
+    y = arrays["y"].ravel()
+    line = np.array([y.min() - 2, y.max() + 2])
+    predicted = [[arrays[f"{part}.{method}"].ravel() for part in ("mean", "std")] for method in methods]
+    inside = [np.abs(y - mean) <= 2 * std for mean, std in predicted]
+    titles = [f"{names.method(name)}: {part.mean():.0%} within" for name, part in zip(methods, inside, strict=True)]
+    with figures.panels(2, 2, size=(figures.WIDTH, 6.4), sharex=True, sharey=True) as (figure, axes):
+        for axis, (mean, std), within in zip(figures.lettered(axes, titles), predicted, inside, strict=True):
+            for chosen, colour, marker, label in (
+                (within, figures.BLUE, "o", "true value within 2 std. dev."),
+                (~within, figures.ORANGE, "s", "true value beyond"),
+            ):
+                style = {"fmt": marker, "ms": 3, "lw": 0.8, "color": colour, "label": label}
+                axis.errorbar(y[chosen], mean[chosen], 2 * std[chosen], **style)
+            axis.plot(line, line, "--", color=figures.GREY, lw=1)
+        figures.label_edges(axes, "true median value of homes (1,000 dollars)", "predicted (1,000 dollars)")
+        figures.legend_below(figure, axes)
+    return figure

@@ -15,17 +15,16 @@ noisy images. What the teacher predicts is averaged over all kept draws of all c
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from darkbayes import metrics
-from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble, raise_if_diverged
+from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
 from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.errors import InvalidInput
@@ -33,8 +32,11 @@ from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, mlp
 from darkbayes.outcomes import ClassPrediction, Prediction
 from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
-from darkbayes.paper.fitting import falling_adam
+from darkbayes.paper import naming
+from darkbayes.paper.costs import prediction_ms
+from darkbayes.paper.fitting import falling_adam, fit_trials
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.report import Names, Words, figures, number
 from darkbayes.runs import Run, row
 from darkbayes.student import DistillationState, Settings, Student, distillation, image_queries, jitter, side_by_side
 from darkbayes.teacher import at, minibatch_chain, sgld
@@ -46,6 +48,7 @@ VALIDATION = 10_000
 """Images at the end of the training file to choose settings by."""
 MC_DRAWS = 100
 """Draws from dropout and Bayes by backprop to predict with."""
+ORDER = ("sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,10 +188,10 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
         fitted = run.once("sgd", lambda: _fitted({"sgd": (plug_in, 0)}, data, held_out, trials, keys["sgd"]))
         probs["sgd"], seconds["sgd"] = fitted["sgd"], float(fitted["seconds"]) / preset.sgd_steps
     if preset.comparators is not None:
-        for number, (name, methods) in enumerate(_comparators(preset, preset.comparators, posterior).items()):
+        for place, (name, methods) in enumerate(_comparators(preset, preset.comparators, posterior).items()):
             if preset.only is not None and not name.startswith(preset.only):
                 continue
-            key = jax.random.fold_in(keys["others"], number)
+            key = jax.random.fold_in(keys["others"], place)
             arrays = run.once(name, lambda methods=methods, key=key: _fitted(methods, data, held_out, trials, key))
             probs |= {method: arrays[method] for method in methods}
     write_arrays(run.path / "figure.safetensors", {f"probs.{k}": v[0] for k, v in probs.items()} | {"y": held_out.y})
@@ -280,19 +283,16 @@ def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) ->
 def _fitted(methods: dict[str, tuple[Any, int]], data: Data, held_out: Data, trials: int, key: Key) -> dict[str, Any]:
     """The probabilities of methods that share one fit, ``[trials, images, classes]`` each."""
     method = next(iter(methods.values()))[0]
-    fit_key, draw_key = jax.random.split(key)
-    fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, None)))(jax.random.split(fit_key, trials), data)
-    raise_if_diverged(fitted)
-    draw_keys = jax.random.split(draw_key, trials)
+    fitted, draw_keys = fit_trials(method, key, trials, data, axis=None)
 
-    def predict(number: int, trial: tuple[Key, PyTree]) -> Prediction:
-        if number == 0:
+    def predict(draws: int, trial: tuple[Key, PyTree]) -> Prediction:
+        if draws == 0:
             return predict_plugin(method.posterior, trial[1], held_out.x)
-        return predict_draws(method.posterior, method.draws(*trial, number), held_out.x)
+        return predict_draws(method.posterior, method.draws(*trial, draws), held_out.x)
 
     return {
-        name: _each(lambda trial, number=number: predict(number, trial), (draw_keys, fitted), trials)
-        for name, (_, number) in methods.items()
+        name: _each(lambda trial, draws=draws: predict(draws, trial), (draw_keys, fitted), trials)
+        for name, (_, draws) in methods.items()
     }
 
 
@@ -313,60 +313,92 @@ def _scores(probs: dict[str, np.ndarray], y: Array) -> list[dict[str, Any]]:
     return [*rows, row("student", "gain_kept", kept, PAPER["gain_kept"]["student"])]
 
 
-ORDER = (
-    "sgd",
-    "sgld",
-    "student",
-    "dropout",
-    "dropout mc",
-    "bbb gaussian",
-    "bbb mixture",
-    "ensemble",
-)
-
-
 def _costs(
     run: Run, preset: Preset, posterior: Posterior, student: Student, x: Array, draws: int, images: int = 1000
 ) -> list[dict[str, Any]]:
     """What it takes to store each method and to predict `images` images with it, measured."""
-    weights = student.init(jax.random.key(0), x)
-    number = sum(leaf.size for leaf in jax.tree.leaves(weights))
-    x = x[:images]
-    members = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(jax.random.key(1), 10))
-
-    @jax.jit
-    def average(networks: Array, members: PyTree, x: Array) -> Array:
-        """The average prediction of that many networks; ten different ones in turn cost what as many others would."""
-
-        def one(step: Array, total: Array) -> Array:
-            draw = jax.tree.map(lambda leaf: leaf[step % 10], members)
-            return total + posterior.distribution(draw, x).probs
-
-        return jax.lax.fori_loop(0, networks, one, jnp.zeros((len(x), CLASSES))) / networks
-
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(student.init(jax.random.key(0), x)))
     networks = {"student": 1, "sgld": draws, "mc": MC_DRAWS}
     if preset.comparators is not None:
         networks["ensemble"] = preset.comparators.ensemble_size
-    timed = run.once(
-        "costs", lambda: {name: _median_ms(average, count, members, x) for name, count in networks.items()}
-    )
+    timed = run.once("costs", lambda: prediction_ms(posterior, x[:images], networks))
     rows = []
     for name, count in networks.items():
         label = "dropout mc, bbb" if name == "mc" else name
         rows.append(row(label, "networks", [count], {"sgld": 10_000, "student": 1}.get(name)))
         if name != "mc":  # Each stores a network of its own kind, and draws the others from it.
-            rows.append(row(label, "parameters", [count * number]))
+            rows.append(row(label, "parameters", [count * parameters]))
         rows.append(row(label, "predict_ms", [float(timed[name])]))
         ratio = float(timed[name] / timed["student"])
         rows.append(row(label, "predict_ratio", [ratio], 10_000 if name == "sgld" else None))
     return rows
 
 
-def _median_ms(function: Callable[..., Array], *arguments: Any) -> float:
-    jax.block_until_ready(function(*arguments))
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - began)
-    return 1e3 * float(np.median(times))
+COSTS = {
+    "networks": "networks",
+    "parameters": "parameters",
+    "predict_ms": "ms for 1,000 images",
+    "predict_ratio": "times the student's time",
+}
+
+
+NAMES = Names(
+    methods={
+        "sgld with student": "SGLD and its student",
+        "dropout": "dropout (plug-in)",
+        "bbb gaussian": "Bayes by backprop, Gaussian prior",
+        "bbb mixture": "Bayes by backprop, mixture prior",
+        "dropout mc, bbb": "MC dropout, Bayes by backprop",
+    },
+    metrics=COSTS
+    | {"ms_per_step": "ms per step", "gain_kept": "share kept of the teacher's gain in log likelihood over SGD"},
+    tables=dict.fromkeys(COSTS, "What it takes to store and to predict")
+    | {"ms_per_step": "What a step of training takes"},
+)
+
+
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+    """What the page of a run says."""
+    network, train = "-".join(map(str, (784, *config["hidden"], CLASSES))), f"{config['train']:,}"
+    return Words(
+        title="MNIST: Tables 3 and 4 of Bayesian Dark Knowledge",
+        lead=f"A {network} network learns handwritten digits from {train} images. SGLD averages the predictions of "
+        "many networks drawn from the posterior; the student is one network of the same size, distilled from them. "
+        "Errors are in per cent of the images, log likelihoods in nats per image.",
+        summary=_summary(results),
+        trial="a run from random starts of its own, on the same images",
+        quick=f"the first {train} training images only, a smaller network ({network}) and shorter runs",
+        figure="Is a method as often right as it is sure?",
+        caption="Images are sorted into 15 bins by the probability that the method gives to its own answer. Bars show "
+        "how often the answer is right, with 95% intervals; a calibrated method's bars reach the dashed line. "
+        "Below, the share of images in each bin, on a logarithmic scale. First trial.",
+        alt="Bars of the accuracy against the confidence, and of the share of images, one panel for each method.",
+        draw=lambda: reliability(folder, names),
+        curves="the images that are scored, mean over the trials",
+    )
+
+
+def _summary(results: dict[str, Any]) -> str:
+    error, score, kept = (naming.rows_of(results, metric) for metric in ("error", "log_likelihood", "gain_kept"))
+    if "student" not in error:
+        return "A comparator on its own, without teacher and student."
+    networks, ratio = (naming.rows_of(results, metric)["sgld"]["mean"] for metric in ("networks", "predict_ratio"))
+    student, teacher = (
+        f"{number(error[name]['mean'])}% of the images with a log likelihood of {number(score[name]['mean'])}"
+        for name in ("student", "sgld")
+    )
+    text = f"The student, one network, errs on {student}; SGLD, the average of {number(networks)}, on {teacher}. "
+    if score["sgld"]["mean"] > score["sgd"]["mean"]:
+        text += f"The student keeps {kept['student']['mean']:.0%} of what SGLD gains in log likelihood over SGD. "
+    return text + f"Predicting with the student takes 1/{number(ratio)} of the time."
+
+
+def reliability(folder: Path, names: Names, bins: int = 15) -> figures.Drawing:
+    """How often SGD, SGLD and the student are right where they are so sure, in the bins of the calibration error."""
+    arrays = figures.figure_arrays(folder)
+    others, students = figures.methods_in(arrays, "probs.", ("sgd", "sgld"))
+    # A comparator that was run alone is all there is.
+    methods = others + students[:1] or figures.methods_in(arrays, "probs.", ORDER)[0][:3]
+    return figures.reliability(
+        {names.method(name): arrays[f"probs.{name}"] for name in methods}, arrays["y"], bins, "images"
+    )

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from darkbayes import metrics
-from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference, raise_if_diverged
+from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference
 from darkbayes.data import Table, as_data, random_splits, standard_splits
 from darkbayes.model import GaussianPrior, Posterior, mlp
 from darkbayes.outcomes import Prediction
@@ -26,7 +26,7 @@ from darkbayes.outcomes.heads.number import (
     GaussianSampledNoise,
     MixtureHead,
 )
-from darkbayes.paper.fitting import falling_adam
+from darkbayes.paper.fitting import falling_adam, fit_trials, tuned
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Queries, Settings, Student, distillation, jitter, mix, side_by_side
@@ -47,6 +47,8 @@ PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
 DRAWS = 200
 """Draws from dropout and variational inference to predict with."""
+
+TRIAL = "a split of the data into a part to learn from and a part to score on"
 
 Noise = Literal["known", "sampled", "input"]
 """What the teacher takes the noise of the target to be: known, one unknown level, or a function of the input."""
@@ -181,15 +183,15 @@ class Experiment:
 
     def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
         """The scores of the teacher and of each student; they share the teacher's randomness."""
-        found = {}
+        scores = {}
         kind = " input noise" if noise == "input" else ""
         for hidden in self.preset.students:
             widths = self.stacked.x.shape[-1], *hidden, self.preset.head(noise).width
             name = f"student{kind} " + "-".join(map(str, widths))
             arrays = self.run.once(self._path(name), partial(self._distil, name, noise, hidden))
-            found.setdefault("sgld" + kind, _part(arrays, "sgld"))
-            found[name] = _part(arrays, "student")
-        return found
+            scores.setdefault("sgld" + kind, _part(arrays, "sgld"))
+            scores[name] = _part(arrays, "student")
+        return scores
 
     def _distil(self, name: str, noise: Noise, hidden: tuple[int, ...]) -> dict[str, Any]:
         preset, posterior = self.preset, self.posterior(noise)
@@ -204,12 +206,7 @@ class Experiment:
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
         if preset.step_size == "auto":
-            settings = preset.settings
-            teachers, choices = self.run.tune(
-                self._path(name), teachers, key, num_chains=settings.num_chains, thin_by=settings.update_every
-            )
-            found = choices[0]
-            preset = dataclasses.replace(preset, steps=found.steps, burn_in=found.burn_in, thin=found.thin)
+            teachers, preset = tuned(self.run, self._path(name), teachers, key, preset)
         student, queries = preset.student(hidden, noise), _mixed([jitter(scale) for scale in preset.jitter])
         runs = [distillation(teacher, student, queries, preset.settings) for teacher in teachers]
         parts = side_by_side(runs)
@@ -239,10 +236,7 @@ class Experiment:
         return _part(self.run.once(self._path(name), partial(self._fit, name, method, number)), name)
 
     def _fit(self, name: str, method: Any, number: int) -> dict[str, Any]:
-        fit_key, draw_key = jax.random.split(self._key(name))
-        fitted = jax.jit(jax.vmap(method.fit))(jax.random.split(fit_key, len(self.splits)), self.stacked)
-        raise_if_diverged(fitted)
-        keys = jax.random.split(draw_key, len(self.splits))
+        fitted, keys = fit_trials(method, self._key(name), len(self.splits), self.stacked, axis=0)
 
         def predict(k: int, x: Array) -> Prediction:
             if isinstance(method, PBP):
@@ -254,12 +248,12 @@ class Experiment:
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
         """The scores of NUTS on the full posterior, split after split."""
         posterior = self.posterior("sampled")
-        found = [
+        by_split = [
             _part(self.run.once(self._path(f"hmc/split-{k}"), partial(self._nuts, settings, posterior, k)), "hmc")
             for k in range(len(self.splits))
         ]
-        scores = {metric: np.concatenate([of[metric] for of in found]) for metric in METRICS}
-        return scores | {name: found[0][name] for name in ("mean", "std")}
+        scores = {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
+        return scores | {name: by_split[0][name] for name in ("mean", "std")}
 
     def _nuts(self, settings: Comparators, posterior: Posterior, k: int) -> dict[str, Any]:
         split, label = self.splits[k], None if self.run.quiet else f"hmc, split {k}"
@@ -287,8 +281,8 @@ class Experiment:
             "dropout mc": (trained(Dropout, sampled, settings.dropout_steps, rate=settings.dropout_rate), DRAWS),
             "ensemble": (Ensemble(trained(SGD, varying, settings.ensemble_steps), settings.ensemble_size), 1),
         }
-        found = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
-        return found | {"hmc": self.hmc(settings)}
+        scores = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
+        return scores | {"hmc": self.hmc(settings)}
 
     def _path(self, name: str) -> str:
         return "/".join(filter(None, (self.folder, name.replace(" ", "-"))))
@@ -323,5 +317,5 @@ def _scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]
             if k == 0:
                 arrays[f"{name}.mean"] = predictive.mean[:, 0] * split.scale + split.center
                 arrays[f"{name}.std"] = predictive.std[:, 0] * split.scale
-        arrays |= {f"{name}.{metric}": of for metric, of in zip(METRICS, np.transpose(scores), strict=True)}
+        arrays |= {f"{name}.{metric}": values for metric, values in zip(METRICS, np.transpose(scores), strict=True)}
     return arrays

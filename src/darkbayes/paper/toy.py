@@ -14,8 +14,10 @@ from darkbayes.files import write_arrays
 from darkbayes.model import Posterior, mlp
 from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.paper.fitting import falling_adam
+from darkbayes.paper import naming
+from darkbayes.paper.fitting import falling_adam, tuned
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.report import Names, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Queries, Settings, Student, distillation
 from darkbayes.teacher import (
@@ -192,15 +194,12 @@ def build_teachers(
     auto = preset.step_size == "auto"
     sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
     teachers = [
-        minibatch_chain(problem.posterior, sampler, *of, batch_size=None, burn_in=preset.burn_in, thin=preset.thin)
-        for of in data
+        minibatch_chain(
+            problem.posterior, sampler, *examples, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
+        )
+        for examples in data
     ]
-    if not auto:
-        return teachers, preset
-    settings = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
-    teachers, choices = run.tune("teacher", teachers, key, monitor=problem.grid, **settings)
-    found = choices[0]
-    return teachers, dataclasses.replace(preset, steps=found.steps, burn_in=found.burn_in, thin=found.thin)
+    return tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
 
 
 def summarise(
@@ -217,3 +216,46 @@ def summarise(
         rows.append(row(method, "kl_to_hmc", reverse))
     rows.append(row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in trials]))
     return rows
+
+
+NAMES = Names(
+    metrics={
+        "kl_from_hmc": "KL(HMC || method)",
+        "kl_to_hmc": "KL(method || HMC)",
+        "rhat_max": "largest split R-hat of the predictions",
+    }
+)
+
+
+def lead(names: Names, where: str) -> str:
+    """What is compared, and where."""
+    teacher = names.method("sgld")
+    return (
+        f"HMC on the full posterior is the truth; {teacher} approximates it with many networks, and each student is "
+        f"one network that was distilled from it while it ran. The closer to zero a method's KL divergence from HMC, "
+        f"averaged over {where}, the better."
+    )
+
+
+def summary(results: dict[str, Any], names: Names) -> str:
+    """How far the best student and the plug-in network are from the truth."""
+    rows = naming.rows_of(results, "kl_from_hmc")
+    best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
+    return (
+        f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; "
+        f"the plug-in network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far."
+    )
+
+
+def method_panels(methods: list[str]) -> Any:
+    """A figure with a panel for each method, three in a row."""
+    rows = -(-len(methods) // 3)
+    return figures.panels(rows, 3, size=(figures.WIDTH, 2.7 * rows), sharex=True, sharey=True)
+
+
+SETTING: dict[str, Any] = {
+    "trial": "a draw of the data",
+    "quick": "one draw of the data, shorter chains and fewer draws by HMC",
+    "curves": "the grid, for the first draw of the data",
+}
+"""What the pages of both experiments say of their runs."""

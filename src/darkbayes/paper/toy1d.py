@@ -21,6 +21,7 @@ from HMC would mix another prior with another approximation.
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -36,6 +37,7 @@ from darkbayes.paper import toy
 from darkbayes.paper.fitting import falling_adam
 from darkbayes.paper.toy import Comparators, Methods, Problem, run_trials, summarise
 from darkbayes.predict import predict_draws, predict_student
+from darkbayes.report import Names, Words, figures
 from darkbayes.runs import Run
 from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
@@ -104,7 +106,7 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
     done = run_trials(run, cubic, preset, trials, seed, scaled_toy1d, figure_arrays, comparators(cubic, preset))
 
     def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
-        gaussians = [Normal(jnp.asarray(of["mean"]), jnp.asarray(of["variance"])) for of in (p, q)]
+        gaussians = [Normal(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["variance"])) for arrays in (p, q)]
         return float(jnp.mean(kl_normal(*gaussians)))
 
     return summarise(done, divergence, paper={})
@@ -144,3 +146,49 @@ def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
         arrays[f"mean.{method}"] = predicted["mean"][:, 0] * SCALE_Y
         arrays[f"std.{method}"] = np.sqrt(predicted["variance"][:, 0]) * SCALE_Y
     return arrays
+
+
+NAMES = toy.NAMES
+
+
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+    """What the page of a run says."""
+    return Words(
+        title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
+        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic. "
+        + toy.lead(names, "[-6, 6]")
+        + " PBP and variational inference approximate the posterior by a Gaussian for each weight.",
+        summary=toy.summary(results, names),
+        figure="Predictive distributions",
+        caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
+        "students the one with the teacher's ten hidden units is shown, as in the paper.",
+        alt="The mean and a band of three standard deviations over [-6, 6], one panel for each method, with the "
+        "training points.",
+        draw=lambda: bands(folder, names),
+        **toy.SETTING,
+    )
+
+
+def bands(folder: Path, names: Names) -> figures.Drawing:
+    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2).
+
+    Of the students only the smallest, which has the teacher's architecture as in the paper.
+    """
+    arrays = figures.figure_arrays(folder)
+    others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
+    methods = others + students[:1]
+    grid = arrays["grid"]
+    truth = [arrays["mean.hmc"] + side * 3 * arrays["std.hmc"] for side in (-1, 1)]
+    with toy.method_panels(methods) as (figure, axes):
+        for method, axis in zip(methods, figures.lettered(axes, [*map(names.method, methods)]), strict=True):
+            mean, spread = arrays[f"mean.{method}"], 3 * arrays[f"std.{method}"]
+            axis.fill_between(
+                grid, mean - spread, mean + spread, color=figures.BLUE, alpha=0.25, lw=0, label="±3 std. dev."
+            )
+            axis.plot(grid, mean, color=figures.BLUE, label="mean")
+            for edge in truth if method != "hmc" else ():
+                axis.plot(grid, edge, color=figures.ORANGE, lw=1, ls="--", label="HMC ±3 std. dev.")
+            axis.scatter(arrays["x"], arrays["y"], s=12, color="black", zorder=3, label="training data")
+        figures.label_edges(axes, "x", "y")
+        figures.legend_below(figure, axes)
+    return figure

@@ -15,6 +15,7 @@ closest to the teacher is kept.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +26,9 @@ from darkbayes.data import toy2d
 from darkbayes.model import GaussianPrior, Posterior, mlp
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+from darkbayes.paper import toy
 from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
+from darkbayes.report import Names, Words, figures
 from darkbayes.runs import Run
 from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data
@@ -73,15 +76,15 @@ PRESETS = {
     ),
 }
 
-GRID_LINES = 101
+EDGE, GRID_LINES = 10.0, 101
 
 
 def problem() -> Problem:
     """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
-    line = jnp.linspace(-10.0, 10.0, GRID_LINES)
+    line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
-    return Problem(posterior, grid, uniform_box(-10.0, 10.0), SoftmaxHead(2))
+    return Problem(posterior, grid, uniform_box(-EDGE, EDGE), SoftmaxHead(2))
 
 
 def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
@@ -98,3 +101,45 @@ def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
     """The training points, and the probability of class 1 on the grid by each method."""
     panels = {f"probs.{method}": arrays["mean"][:, 1] for method, arrays in methods.items()}
     return panels | {"x": data.x, "y": data.y}
+
+
+NAMES = toy.NAMES
+
+
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+    """What the page of a run says."""
+    return Words(
+        title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
+        lead="A 2-10-2 network is fitted to twenty points of two classes. "
+        + toy.lead(names, "a grid on [-10, 10] x [-10, 10]"),
+        summary=toy.summary(results, names),
+        figure="Predictive distributions",
+        caption="The colour is the predicted probability of class 1 for the first draw of the data. Away from the "
+        "points a Bayesian prediction fades towards one half; the plug-in network stays certain.",
+        alt="Maps of the predicted probability of class 1 over the plane, one for each method, with the training "
+        "points.",
+        draw=lambda: class_maps(folder, names),
+        **toy.SETTING,
+    )
+
+
+def class_maps(folder: Path, names: Names) -> figures.Drawing:
+    """The probability of class 1 over the plane for each method, with the training points (the paper's Figure 1)."""
+    arrays = figures.figure_arrays(folder)
+    others, students = figures.methods_in(arrays, "probs.", ("sgd", "hmc", "sgld"))
+    methods = others + students
+    side = round(len(arrays[f"probs.{methods[0]}"]) ** 0.5)
+    line = np.linspace(-EDGE, EDGE, side)
+    with toy.method_panels(methods) as (figure, axes):
+        image: Any = None
+        for method, axis in zip(methods, figures.lettered(axes, [*map(names.method, methods)]), strict=True):
+            probs = arrays[f"probs.{method}"].reshape(side, side)
+            image = axis.pcolormesh(line, line, probs, cmap="PuOr", vmin=0, vmax=1, rasterized=True)
+            for label, marker in ((0, "o"), (1, "^")):
+                points = arrays["x"][arrays["y"] == label]
+                axis.scatter(*points.T, s=18, marker=marker, c="white", edgecolors="black", label=f"class {label}")
+            axis.set_aspect("equal")
+        figures.label_edges(axes, "$x_1$", "$x_2$")
+        axes[0, 0].legend(loc="upper left", fontsize=7)
+        figure.colorbar(image, ax=axes, label="predicted probability of class 1", shrink=0.8)
+    return figure

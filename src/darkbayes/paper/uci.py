@@ -11,14 +11,17 @@ and larger batches.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from darkbayes.data import Table, load
 from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
-from darkbayes.paper.regression import Experiment, Preset, split_table
+from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
+from darkbayes.report import Names, Words, figures
 from darkbayes.runs import Run, row
 
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
@@ -40,6 +43,9 @@ PRESETS = {
     "auto": replace(BEST, step_size="auto"),
     "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000),
 }
+
+RIVALS = ("student", "pbp, published")
+"""Ours and the one to beat."""
 
 PUBLISHED: dict[str, dict[str, tuple[tuple[float, float | None], ...]]] = {
     "log_likelihood": {
@@ -83,11 +89,86 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
         assert isinstance(table, Table)
         splits = split_table(table, preset, trials, seed)
         experiment = Experiment(run, name, preset, splits, jax.random.fold_in(jax.random.key(seed), place))
-        found = dict(zip(("sgld", "student"), experiment.distilled("sampled").values(), strict=True))
+        scores = dict(zip(("sgld", "student"), experiment.distilled("sampled").values(), strict=True))
         for metric, published in PUBLISHED.items():
             for method, cells in published.items():
                 mean, se = cells[place]
                 quoted = {"method": f"{method}, published", "metric": metric, "mean": mean, "se": se}
                 rows.append(quoted | {"published": True, "dataset": name})
-            rows += [row(method, metric, list(found[method][metric])) | {"dataset": name} for method in found]
-    return sorted(rows, key=lambda of: tuple(PUBLISHED).index(of["metric"]))
+            rows += [row(method, metric, list(scores[method][metric])) | {"dataset": name} for method in scores]
+    return sorted(rows, key=lambda row: tuple(PUBLISHED).index(row["metric"]))
+
+
+NAMES = Names(
+    {
+        "vi, published": "VI, published",
+        "pbp, published": "PBP, published",
+        "dropout mc, published": "MC dropout, published",
+        "ensemble, published": "deep ensemble, published",
+    },
+    rivals=RIVALS,
+)
+
+
+def ahead(results: dict[str, Any]) -> tuple[list[str], int]:
+    """The data sets on which the student's log likelihood is above its rival's, and how many there are in all."""
+    scores = {
+        (row["dataset"], row["method"]): row["mean"] for row in results["rows"] if row["metric"] == "log_likelihood"
+    }
+    datasets = list(dict.fromkeys(dataset for dataset, _ in scores))
+    above = [dataset for dataset in datasets if scores[dataset, RIVALS[0]] > scores[dataset, RIVALS[1]]]
+    return above, len(datasets)
+
+
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+    """What the page of a run says."""
+    above, number = ahead(results)
+    return Words(
+        title="Regression on the UCI data sets, beside what others published",
+        lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units (the student has "
+        "two of a hundred), the standard splits with nine tenths to learn from, scores in the original units of the "
+        "data. Ours beside published numbers of the same benchmark.",
+        summary=f"The student, one network, has a higher log likelihood than PBP as published on {len(above)} of "
+        f"{number} data sets" + (f" ({', '.join(above)})." if above else "."),
+        trial=TRIAL,
+        quick="a subset of the data sets or splits, and shorter runs",
+        figure="How far from PBP",
+        caption="Log likelihood per test example, less that of PBP as published. Whiskers are one standard error of "
+        "the method itself, the grey band one of PBP. Filled: ours; open: published.",
+        alt="For each data set, how far the log likelihood of every method is from that of PBP.",
+        draw=lambda: differences_from_pbp(results["rows"], names),
+    )
+
+
+def differences_from_pbp(rows: list[dict[str, Any]], names: Names) -> figures.Drawing:
+    """Log likelihood on each data set, less that of PBP as it was published; whiskers are standard errors."""
+    rows = [row for row in rows if row["metric"] == "log_likelihood"]
+    rival = {row["dataset"]: row for row in rows if row["method"] == RIVALS[1]}
+    others = [row["method"] for row in rows if row["method"] not in (*RIVALS, "sgld")]
+    methods = list(dict.fromkeys((RIVALS[0], "sgld", *others)))
+    places = {dataset: place for place, dataset in enumerate(rival)}
+    with figures.panels(size=(figures.WIDTH, 1.2 + 0.6 * len(places))) as (figure, ((axis,),)):
+        for dataset, place in places.items():
+            error = rival[dataset]["se"] or 0.0
+            axis.fill_betweenx([place - 0.4, place + 0.4], -error, error, color=figures.GREY, alpha=0.25, lw=0)
+        colours = (figures.BLUE, figures.ORANGE, figures.GREY, figures.GREEN, figures.PURPLE)
+        shifts = 0.15 * (np.arange(len(methods)) - (len(methods) - 1) / 2)
+        for method, shift, colour, marker in zip(methods, shifts, colours, "osv^D", strict=False):
+            own = [row for row in rows if row["method"] == method]
+            axis.errorbar(
+                [row["mean"] - rival[row["dataset"]]["mean"] for row in own],
+                [places[row["dataset"]] + shift for row in own],
+                xerr=[row["se"] or 0.0 for row in own],
+                fmt=marker,
+                ms=5,
+                capsize=2,
+                color=colour,
+                mfc="white" if "published" in method else colour,
+                label=names.method(method),
+            )
+        axis.axvline(0.0, color=figures.GREY, lw=1, ls="--")
+        axis.set_yticks(list(places.values()), list(places))
+        axis.invert_yaxis()
+        axis.set_xlabel("log likelihood per test example above PBP's (nats); further right is better")
+        figure.legend(loc="outside upper center", ncols=len(methods), fontsize=8)
+    return figure

@@ -1,22 +1,17 @@
 """Tables, figures and pages, made from results files only."""
 
-from darkbayes.report.chains import chains_line
-from darkbayes.report.choices import choices_line
-from darkbayes.report.page import check_figure, write_bench_figure, write_figure, write_report
-from darkbayes.report.tables import made_by, markdown, markdown_table, measured, number, pivot, terminal
-
-__all__ = [
-    "chains_line",
-    "check_figure",
-    "choices_line",
-    "made_by",
-    "markdown",
-    "markdown_table",
-    "measured",
-    "number",
-    "pivot",
-    "terminal",
-    "write_bench_figure",
-    "write_figure",
-    "write_report",
-]
+from darkbayes.report.chains import chains_line as chains_line
+from darkbayes.report.choices import choices_line as choices_line
+from darkbayes.report.page import check_figure as check_figure
+from darkbayes.report.page import write_image as write_image
+from darkbayes.report.run import Presentation as Presentation
+from darkbayes.report.run import Words as Words
+from darkbayes.report.run import write_figure as write_figure
+from darkbayes.report.run import write_report as write_report
+from darkbayes.report.tables import Names as Names
+from darkbayes.report.tables import markdown as markdown
+from darkbayes.report.tables import markdown_table as markdown_table
+from darkbayes.report.tables import measured as measured
+from darkbayes.report.tables import number as number
+from darkbayes.report.tables import pivot as pivot
+from darkbayes.report.tables import terminal as terminal

@@ -5,7 +5,7 @@ from collections import Counter
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import Column, Table, method_name, number
+from darkbayes.report.tables import PLAIN, Column, Table, number
 from darkbayes.teacher.diagnostics.verdict import WORSE
 
 WORDS = {
@@ -46,7 +46,7 @@ def student_label(folder: str) -> str:
     """
     *parents, name = re.sub(r"(^|/)trial-\d+/", r"\1", folder).split("/")
     name = name.replace("-input-noise", " input noise").replace("student-", "student ")
-    return ", ".join([*parents, method_name(name.replace("input noise-", "input noise "))])
+    return ", ".join([*parents, PLAIN.method(name.replace("input noise-", "input noise "))])
 
 
 def chains_line(results: dict[str, Any]) -> str:
@@ -59,21 +59,21 @@ def chains_line(results: dict[str, Any]) -> str:
     >>> chains_line({"diagnostics": {"trial-0/student": good, "trial-1/student": bad}})
     'trial-1/student: the chains have not met; of 6 runs 5 agree, 1 apart'
     """
-    found = results.get("diagnostics", {})
-    if not found:
+    diagnoses = results.get("diagnostics", {})
+    if not diagnoses:
         return ""
-    name, worst = max(found.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
-    counts = sum((Counter(of["counts"]) for of in found.values()), start=Counter())
+    name, worst = max(diagnoses.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
+    counts = sum((Counter(diagnosis["counts"]) for diagnosis in diagnoses.values()), start=Counter())
     line = worst["verdict"]["text"]
-    if len(found) > 1 and worst["verdict"]["code"] == "agree":
+    if len(diagnoses) > 1 and worst["verdict"]["code"] == "agree":
         line += f", in the worst of {counts.total()} runs"
-    elif len(found) > 1:
+    elif len(diagnoses) > 1:
         shares = ", ".join(f"{counts[code]} {WORDS[code]}" for code in WORSE if counts[code])
         line = f"{name}: {line}; of {counts.total()} runs {shares}"
-    warned = Counter(warning["code"] for of in found.values() for warning in of["warnings"])
-    first = {warning["code"]: warning["text"] for of in found.values() for warning in of["warnings"]}
-    for code, times in warned.items():
-        line += f"; {first[code]}" + (f" (in {times} of {len(found)} distillations)" if len(found) > 1 else "")
+    warnings = [warning for diagnosis in diagnoses.values() for warning in diagnosis["warnings"]]
+    texts = {warning["code"]: warning["text"] for warning in warnings}
+    for code, times in Counter(warning["code"] for warning in warnings).items():
+        line += f"; {texts[code]}" + (f" (in {times} of {len(diagnoses)} distillations)" if len(diagnoses) > 1 else "")
     return line
 
 

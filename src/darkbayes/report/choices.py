@@ -1,6 +1,7 @@
 """What a teacher that tunes itself has chosen: a line for the terminal, a table for the page."""
 
 from collections.abc import Callable
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -27,13 +28,13 @@ def _percent(value: float) -> str:
 
 
 COLUMNS: dict[str, tuple[Callable[[dict[str, Any]], float], Callable[[float], str]]] = {
-    "step size": (lambda of: of["step_size"], _short),
+    "step size": (itemgetter("step_size"), _short),
     "variance inflated by": (_inflation, _percent),
-    "minibatches' share of the noise": (lambda of: of["heating"], _percent),
-    "burn-in": (lambda of: of["burn_in"], _short),
-    "steps to a fresh prediction": (lambda of: of["autocorrelation"], _short),
-    "one draw kept in": (lambda of: of["thin"], _short),
-    "steps": (lambda of: of["steps"], _short),
+    "minibatches' share of the noise": (itemgetter("heating"), _percent),
+    "burn-in": (itemgetter("burn_in"), _short),
+    "steps to a fresh prediction": (itemgetter("autocorrelation"), _short),
+    "one draw kept in": (itemgetter("thin"), _short),
+    "steps": (itemgetter("steps"), _short),
 }
 """What is shown of the choices, and how it is written."""
 
@@ -48,33 +49,37 @@ def _part(folder: str) -> str:
 
 
 def choices_line(results: dict[str, Any]) -> str:
-    """What was chosen, part by part; empty for results of teachers that were told.
+    """What was chosen, part by part; empty for results of teachers that chose nothing.
 
     >>> chosen = {"step_size": 0.02, "burn_in": 1024, "thin": 7, "steps": 11024, "stiffness": 0.5, "heating": 0.1}
     >>> choices_line({"choices": {"teacher": [chosen], "yacht/student": [chosen | {"settled": False}]}})
     'step size 0.02, 11,024 steps; yacht: step size 0.02, 11,024 steps (1 run did not settle)'
     """
-    return "; ".join(_told(folder, chosen) for folder, chosen in results.get("choices", {}).items())
+    return "; ".join(_line(folder, chosen) for folder, chosen in results.get("choices", {}).items())
 
 
-def _told(folder: str, chosen: list[dict[str, Any]]) -> str:
+def _line(folder: str, chosen: list[dict[str, Any]]) -> str:
     name = [_part(folder)] if _part(folder) else []
     runs = [f"{len(chosen)} runs"] if len(chosen) > 1 else []
     step_size, steps = (_cell(chosen, *COLUMNS[column]) for column in ("step size", "steps"))
     line = ": ".join([", ".join(name + runs)] * bool(name + runs) + [f"step size {step_size}, {steps} steps"])
-    restless = sum(not of.get("settled", True) for of in chosen)
+    restless = len(chosen) - _settled(chosen)
     return line + (f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else "")
 
 
+def _settled(chosen: list[dict[str, Any]]) -> int:
+    return sum(run.get("settled", True) for run in chosen)
+
+
 def choices_table(results: dict[str, Any]) -> Table | None:
-    """A row for each part, over its runs; None for results of teachers that were told."""
+    """A row for each part, over its runs; None for results of teachers that chose nothing."""
     parts = results.get("choices", {})
     if not parts:
         return None
     columns = [Column(["runs"], {part: [str(len(chosen))] for part, chosen in parts.items()})]
     for heading, how in COLUMNS.items():
         columns.append(Column([heading], {part: [_cell(chosen, *how)] for part, chosen in parts.items()}))
-    settled = {part: sum(of.get("settled", True) for of in chosen) for part, chosen in parts.items()}
+    settled = {part: _settled(chosen) for part, chosen in parts.items()}
     if any(settled[part] < len(chosen) for part, chosen in parts.items()):
         cells = {part: [f"{settled[part]} of {len(chosen)}"] for part, chosen in parts.items()}
         columns.append(Column(["settled in"], cells))
@@ -82,8 +87,8 @@ def choices_table(results: dict[str, Any]) -> Table | None:
 
 
 def _cell(chosen: list[dict[str, Any]], value: Callable[..., float], written: Callable[[float], str]) -> str:
-    values = [value(of) for of in chosen]
-    middle, least, most = (written(of) for of in (median(values), min(values), max(values)))
+    values = [value(run) for run in chosen]
+    middle, least, most = map(written, (median(values), min(values), max(values)))
     return middle if least == most else f"{middle} ({least} to {most})"
 
 

@@ -2,112 +2,24 @@
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-LABELS = {
-    "kl_from_hmc": "KL(HMC || method)",
-    "kl_to_hmc": "KL(method || HMC)",
-    "kl_from_teacher": "KL(teacher || student)",
-    "rhat_max": "largest split R-hat of the predictions",
+METRICS = {
     "log_likelihood": "log likelihood",
     "error": "error (%)",
     "brier": "Brier score",
     "ece": "calibration error",
-    "gain_kept": "share kept of the teacher's gain in log likelihood over SGD",
     "rmse": "RMSE",
     "crps": "CRPS",
     "coverage_90": "share inside the 90% interval",
-    "networks": "networks",
-    "parameters": "parameters",
-    "predict_ms": "ms for 1,000 images",
-    "predict_ratio": "times the student's time",
-    "ms_per_step": "ms per step",
-    "us_per_step": "microseconds per step",
-    "speedup": "times as fast",
-    "peak_rss_mb": "peak memory (MB)",
-    "rss_ratio": "ratio of peak memory",
-    "bit_identical": "same bits as the uninterrupted run (1: yes)",
-    "kills": "kills",
-    "kills_that_cut_a_checkpoint_short": "kills that cut a checkpoint short",
-    "done_at_last_kill": "share of the run done at the last kill",
-    "kl_toy2d_auto": "KL(NUTS || method), 2-D toy, auto",
-    "kl_toy2d_tuned": "2-D toy, tuned",
-    "kl_boston_auto": "Boston, auto",
-    "kl_boston_tuned": "Boston, tuned",
-    "gain_toy2d": "times fewer gradients than SGLD, 2-D toy",
-    "gain_boston": "times fewer gradients than SGLD, Boston",
-    "inflation_0.1": "variance inflated at stiffness 0.1 (%)",
-    "inflation_0.5": "at stiffness 0.5 (%)",
-    "inflation_1.0": "at stiffness 1 (%)",
-    "kl_student": "KL(NUTS || student)",
-    "kl_teacher": "KL(NUTS || teacher)",
-    "import_s": "seconds",
-    "seconds_over": "seconds more",
-    "rows": "rows predicted",
-    "mb_per_s": "MB a second",
-    "order_kept": "in their order (1: yes)",
-    "bad_rows_found": "bad rows reported by their lines",
-    "size_ratio": "times the bytes of the parameters in float32",
-    "latency_us": "microseconds for one row",
-    "latency_ratio": "times the student's time",
-    "bytes": "bytes",
-    "log_likelihood_lost": "log likelihood lost a row (nats)",
-    "errors": "requests not answered well",
-    "p50_ms": "median latency (ms)",
-    "p99_ms": "99th percentile of the latency (ms)",
-    "requests_per_s": "requests a second",
-    "wrong_requests": "wrong requests",
-    "refused": "refused with the reason (4xx)",
-    "server_errors": "failed (5xx)",
+    "kl_from_teacher": "KL(teacher || student)",
 }
-"""What a metric's name stands for."""
-
-METHODS = {
-    "sgd": "SGD (plug-in)",
-    "hmc": "HMC",
-    "sgld": "SGLD",
-    "sgld with student": "SGLD and its student",
-    "psgld": "pSGLD",
-    "psgld with gamma": "pSGLD with its Gamma term",
-    "sghmc": "SGHMC",
-    "scale-adapted sghmc": "SGHMC, scale-adapted",
-    "sgnht": "SG-NHT",
-    "baoa": "BAOA",
-    "sgfs": "SGFS, diagonal",
-    "sgfs full": "SGFS, full",
-    "sgrld": "SGRLD",
-    "fisher_sgld": "Fisher SGLD",
-    "fisher_sgld with momentum": "Fisher SGLD with momentum",
-    "sgld with svrg": "SGLD with SVRG",
-    "pbp": "PBP",
-    "vi": "variational inference",
-    "dropout": "dropout (plug-in)",
-    "dropout mc": "MC dropout",
-    "gp": "Gaussian process",
-    "mlp": "MLPClassifier",
-    "bbb gaussian": "Bayes by backprop, Gaussian prior",
-    "bbb mixture": "Bayes by backprop, mixture prior",
-    "dropout mc, bbb": "MC dropout, Bayes by backprop",
-    "ensemble": "deep ensemble",
-    "vi, published": "VI, published",
-    "pbp, published": "PBP, published",
-    "dropout mc, published": "MC dropout, published",
-    "ensemble, published": "deep ensemble, published",
-}
-"""What a method is called; see `method_name`."""
+"""What the metrics that all results may have are called."""
 
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
-"""Likewise in the results of a fit."""
-
-_COSTS = "What it takes to store and to predict"
-GROUPS = dict.fromkeys(("networks", "parameters", "predict_ms", "predict_ratio"), _COSTS) | {
-    "ms_per_step": "What a step of training takes",
-    "kl_from_teacher": "Students of growing width",
-    **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD ever does"),
-    **dict.fromkeys(("inflation_0.1", "inflation_0.5", "inflation_1.0"), "What discretisation does to a Gaussian"),
-}
-"""The metrics that have a table of their own, with its title; all others share the first table."""
+"""What the methods of a fit are called."""
 
 BETTER = {
     "log_likelihood": "the higher the better",
@@ -118,12 +30,44 @@ BETTER = {
     "coverage_90": "the closer to 0.9 the better",
 }
 """Which way a metric of the tables by data set is to be read."""
-RIVALS = ("student", "pbp, published")
-"""Two methods that stand side by side in the tables by data set, the better one marked."""
-
 INPUT_NOISE = " input noise"
 LABEL_WIDTH = 24
 """How wide the first column may be in a terminal."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the methods and metrics of results are called, and which of them stand together.
+
+    >>> Names({"sgld": "SGLD"}).method("sgld input noise")
+    'SGLD, noise from the input'
+    """
+
+    methods: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Beside those of `METRICS`."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Metrics that have a table of their own, with its title; all others share the first table."""
+    rivals: tuple[str, ...] = ()
+    """Two methods that stand side by side in the tables by data set, the better one marked."""
+
+    def method(self, name: str) -> str:
+        """What a method is called."""
+        if INPUT_NOISE in name:
+            return f"{self.method(name.replace(INPUT_NOISE, ''))}, noise from the input"
+        return self.methods.get(name, name)
+
+    def metric(self, name: str) -> str:
+        """What a metric is called."""
+        return self.metrics.get(name) or METRICS.get(name, name)
+
+    def table(self, metric: str) -> str:
+        """The title of the table that a metric belongs to."""
+        return "Students of growing width" if metric == "kl_from_teacher" else self.tables.get(metric, "")
+
+
+PLAIN = Names()
+"""For results of which nothing is known."""
 
 
 class Best(str):
@@ -150,6 +94,7 @@ class Table(NamedTuple):
     """What each row is called, by its key in the columns."""
     columns: list[Column]
     notes: list[str]
+    kind = "table"
 
     @property
     def header(self) -> list[str]:
@@ -160,47 +105,44 @@ class Table(NamedTuple):
     def rows(self) -> list[list[str]]:
         """The cells from left to right, row by row."""
         return [
-            [label, *(cell for of in self.columns for cell in of.cells.get(key, [""] * len(of.header)))]
+            [label, *(cell for column in self.columns for cell in column.cells.get(key, [""] * len(column.header)))]
             for key, label in self.labels.items()
         ]
 
 
-def method_name(method: str) -> str:
-    """A method's name for people.
-
-    >>> method_name("student input noise 13-50-2")
-    'student 13-50-2, noise from the input'
-    """
-    if INPUT_NOISE in method:
-        return f"{method_name(method.replace(INPUT_NOISE, ''))}, noise from the input"
-    return METHODS.get(method, method)
-
-
-def pivot(results: dict[str, Any], metrics: Sequence[str] = ()) -> list[Table]:
-    """The tables of results, of some `metrics` or all.
+def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:
+    """The tables of results.
 
     A row per method and a column per metric; beside it the paper's number, or our own bar, where there is one. A metric
     that concerns a single method becomes a note. Results on several data sets have a table per metric instead, with a
     row per data set and a column per method.
 
-    >>> row = {"method": "sgld", "metric": "kl_from_hmc", "mean": 0.0004, "se": 0.0001, "paper": 0.007}
-    >>> pivot({"rows": [row]})[0].rows
+    Args:
+        results: Those of a run.
+        metrics: Some to show; all by default.
+        names: What methods and metrics are called.
+
+    Returns:
+        The tables, each with what is shown in its cells.
+
+    >>> row = {"method": "sgld", "metric": "rmse", "mean": 0.0004, "se": 0.0001, "paper": 0.007}
+    >>> pivot({"rows": [row]}, names=Names({"sgld": "SGLD"}))[0].rows
     [['SGLD', '0.007', '0.00040 ± 0.00010']]
     """
     rows = [row for row in results["rows"] if not metrics or row["metric"] in metrics]
     if results.get("experiment") == "fit":
         return [_fitted(rows)] if rows else []
     if any("dataset" in row for row in rows):
-        return [_by_dataset(metric, found) for metric, found in _grouped(rows, lambda row: row["metric"])]
-    return [_by_method(title, found) for title, found in _grouped(rows, lambda row: GROUPS.get(row["metric"], ""))]
+        return [_by_dataset(metric, group, names) for metric, group in _grouped(rows, lambda row: row["metric"])]
+    return [_by_method(title, group, names) for title, group in _grouped(rows, lambda row: names.table(row["metric"]))]
 
 
 def _fitted(rows: list[dict[str, Any]]) -> Table:
     """The scores of a fit, with its own names for the methods."""
-    table = _by_method("", [row for row in rows if row["metric"] != "gain_kept"])
     draws = next((f" ({row['draws']:,} draws)" for row in rows if "draws" in row), "")
-    labels = {method: FITTED[method] + draws * (method == "sgld") for method in table.labels}
-    return table._replace(labels=labels, notes=[_kept(row) for row in rows if row["metric"] == "gain_kept"])
+    names = Names(FITTED | {"sgld": FITTED["sgld"] + draws})
+    table = _by_method("", [row for row in rows if row["metric"] != "gain_kept"], names)
+    return table._replace(notes=[_kept(row) for row in rows if row["metric"] == "gain_kept"])
 
 
 def _kept(row: dict[str, Any]) -> str:
@@ -218,20 +160,19 @@ def _grouped(rows: list[dict[str, Any]], key: Any) -> Iterable[tuple[str, list[d
     return groups.items()
 
 
-def _by_method(title: str, rows: list[dict[str, Any]]) -> Table:
+def _by_method(title: str, rows: list[dict[str, Any]], names: Names) -> Table:
     by_metric = dict(_grouped(rows, lambda row: row["metric"]))
-    shared = [metric for metric, found in by_metric.items() if len(found) > 1] or list(by_metric)
+    shared = [metric for metric, group in by_metric.items() if len(group) > 1] or list(by_metric)
     return Table(
         title=title,
         corner="method",
-        labels={row["method"]: method_name(row["method"]) for row in rows if row["metric"] in shared},
-        columns=[_column(metric, by_metric[metric]) for metric in shared],
-        notes=[_note(row) for row in rows if row["metric"] not in shared],
+        labels={row["method"]: names.method(row["method"]) for row in rows if row["metric"] in shared},
+        columns=[_column(names.metric(metric), by_metric[metric]) for metric in shared],
+        notes=[_note(row, names) for row in rows if row["metric"] not in shared],
     )
 
 
-def _column(metric: str, rows: list[dict[str, Any]]) -> Column:
-    label = LABELS.get(metric, metric)
+def _column(label: str, rows: list[dict[str, Any]]) -> Column:
     if any("paper" in row for row in rows):
         cells = {row["method"]: [number(row.get("paper")), measured(row)] for row in rows}
         return Column([f"{label}, paper", f"{label}, ours"], cells)
@@ -240,25 +181,25 @@ def _column(metric: str, rows: list[dict[str, Any]]) -> Column:
     return Column([label], {row["method"]: [measured(row)] for row in rows})
 
 
-def _by_dataset(metric: str, rows: list[dict[str, Any]]) -> Table:
+def _by_dataset(metric: str, rows: list[dict[str, Any]], names: Names) -> Table:
     means = {(row["dataset"], row["method"]): row["mean"] for row in rows}
-    direction = BETTER[metric]
+    direction = BETTER.get(metric, "")
     by_method = dict(_grouped(rows, lambda row: row["method"]))
 
     def cell(row: dict[str, Any]) -> str:
-        rivals = [means[row["dataset"], method] for method in RIVALS if (row["dataset"], method) in means]
+        rivals = [means[row["dataset"], method] for method in names.rivals if (row["dataset"], method) in means]
         ahead = (max if "higher" in direction else min)(rivals, default=None)
-        marked = row["method"] in RIVALS and len(rivals) == len(RIVALS) and row["mean"] == ahead
+        marked = row["method"] in names.rivals and len(rivals) == len(names.rivals) and row["mean"] == ahead
         return Best(measured(row)) if marked else measured(row)
 
-    label = LABELS.get(metric, metric)
+    label = names.metric(metric)
     return Table(
-        title=f"{label[0].upper()}{label[1:]}, {direction}",
+        title=", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction))),
         corner="data set",
         labels={row["dataset"]: row["dataset"] for row in rows},
         columns=[
-            Column([method_name(method)], {row["dataset"]: [cell(row)] for row in by_method[method]})
-            for method in sorted(by_method, key=lambda method: method not in RIVALS)
+            Column([names.method(method)], {row["dataset"]: [cell(row)] for row in by_method[method]})
+            for method in sorted(by_method, key=lambda method: method not in names.rivals)
         ],
         notes=[],
     )
@@ -268,10 +209,10 @@ def _bar(row: dict[str, Any]) -> str:
     return f"{row['bar_is']} {number(row['bar'])}" if "bar" in row else ""
 
 
-def _note(row: dict[str, Any]) -> str:
+def _note(row: dict[str, Any], names: Names) -> str:
     beside = [f" (the paper: {number(row['paper'])})"] if "paper" in row else []
     beside += [f" (bar: {_bar(row)})"] if "bar" in row else []
-    return f"{method_name(row['method'])}: {LABELS.get(row['metric'], row['metric'])} {measured(row)}{''.join(beside)}"
+    return f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{''.join(beside)}"
 
 
 def measured(row: dict[str, Any]) -> str:
@@ -304,10 +245,10 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def markdown(results: dict[str, Any], metrics: Sequence[str] = ()) -> str:
-    """The tables in Markdown, with their notes and where they come from."""
+def markdown(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> str:
+    """The tables of `pivot` in Markdown, with their notes and where they come from."""
     parts = []
-    for table in pivot(results, metrics):
+    for table in pivot(results, metrics, names):
         parts += [f"*{table.title}*"] if table.title else []
         parts.append(markdown_table(table.header, table.rows))
         parts += [". ".join(table.notes) + "."] if table.notes else []
@@ -344,7 +285,7 @@ def repeated(results: dict[str, Any]) -> str:
     return f"mean ± standard error over {number} trials" if number > 1 else "one trial"
 
 
-def terminal(results: dict[str, Any]) -> None:
+def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
     """Print the tables for a person; one that is too wide for the terminal is continued below."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -353,7 +294,7 @@ def terminal(results: dict[str, Any]) -> None:
     console = Console()
     if not results["rows"]:
         console.print("nothing was held out: there are no scores", highlight=False)
-    for table in pivot(results):
+    for table in pivot(results, names=names):
         console.print(_heading(results, table), style="bold", highlight=False)
         for part in _parts(table, console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
@@ -389,7 +330,8 @@ def _parts(table: Table, width: int) -> Iterator[Table]:
     columns, used = [], start
     for column in table.columns:
         cells = [column.cells.get(key, [""] * len(column.header)) for key in table.labels]
-        needed = sum(2 + _width(name, of) for name, of in zip(column.header, zip(*cells, strict=True), strict=True))
+        below = zip(column.header, zip(*cells, strict=True), strict=True)
+        needed = sum(2 + _width(name, texts) for name, texts in below)
         if columns and used + needed > width:
             yield _part(table, columns)
             columns, used = [], start

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.bench import laws
+import laws
 from darkbayes.teacher import (
     chains_kinetic_temperature,
     gradient_noise,

@@ -1,6 +1,6 @@
 """Every sampler has the law that its paper's equations give it on a Gaussian, step size, minibatch noise and all.
 
-The laws are in `darkbayes.bench.laws`, written down without a look at the samplers. Thousands of independent chains run
+The laws are in `laws.py`, written down without a look at the samplers. Thousands of independent chains run
 until a hundredth of where they began is left, which in covariances is a ten-thousandth. One draw of each is then
 compared with the law: every mean and every entry of the covariance of theta and velocity, as they are and whitened,
 within 4 standard errors. That is the bar for each entry at a fixed seed; there are about 2,600 of them below, so that
@@ -21,7 +21,7 @@ import pytest
 from scipy import linalg
 
 import darkbayes as db
-from darkbayes.bench import laws
+import laws
 
 pytestmark = pytest.mark.usefixtures("strict", "optimised")
 

@@ -7,7 +7,7 @@ Each import is timed in a fresh interpreter; the two take turns.
 
 from typing import Any
 
-from darkbayes.bench.common import median_row, output_of, python, say, with_bar
+from benchmarks.common import announced, completed, median_row, python, with_bar
 
 MODULES = ("jax", "darkbayes")
 PROGRAM = "import time; began = time.perf_counter(); import {}; print(time.perf_counter() - began)"
@@ -18,13 +18,11 @@ def rows(*, seed: int, quiet: bool, repetitions: int = 7) -> list[dict[str, Any]
     times: dict[str, list[float]] = {module: [] for module in MODULES}
     for repetition in range(repetitions + 1):
         for module in MODULES:
-            took = float(output_of(python("-c", PROGRAM.format(module))))
+            took = float(completed(python("-c", PROGRAM.format(module))).stdout)
             # The first of each only brings the files into the disk's cache and compiles them to bytecode.
             if repetition:
                 times[module].append(took)
     over = [own - base for base, own in zip(*times.values(), strict=True)]
-    found = [median_row(f"import {module}", "import_s", values) for module, values in times.items()]
-    found.append(with_bar(median_row("import darkbayes over jax", "seconds_over", over), "at most", 1.0))
-    for result in found:
-        say(f"{result['method']}: {result['mean']:.3f} s", quiet=quiet)
-    return found
+    results = [median_row(f"import {module}", "import_s", values) for module, values in times.items()]
+    results.append(with_bar(median_row("import darkbayes over jax", "seconds_over", over), "at most", 1.0))
+    return announced(results, quiet=quiet)

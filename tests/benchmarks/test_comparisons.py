@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.bench import samplers, targets
+from benchmarks import samplers, targets
 from darkbayes.cli import main
 from darkbayes.report import pivot, write_bench_figure
 

@@ -5,7 +5,7 @@
 The service runs in a process of its own, on a free port of the loopback interface, over a student of the size and with
 the columns of the Boston houses; its weights are random, for the cost of a prediction does not depend on them. Each
 client keeps one connection and sends the next row when the last is answered, so that the service is never idle, and
-the clients take their share of the same machine. The wrong requests (`darkbayes.bench.malformed`) follow.
+the clients take their share of the same machine. The wrong requests (`benchmarks.malformed`) follow.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.bench.common import python, say, with_bar
-from darkbayes.bench.malformed import malformed
+from benchmarks.common import announced, environment, named_table, python, with_bar
+from benchmarks.malformed import malformed
 from darkbayes.data import load
 from darkbayes.errors import RunError
 from darkbayes.export import to_onnx
 from darkbayes.files import write_bytes
 from darkbayes.model import mlp
+from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
 from darkbayes.shipped import MODEL
 from darkbayes.student import Student
-from darkbayes.outcomes.heads.number import GaussianHead
-from darkbayes.tables import from_columns, infer_schema
+from darkbayes.tables import infer_schema
 
 HIDDEN = (50, 50)
 """Of the student."""
@@ -58,36 +58,34 @@ def rows(
             statuses = answers_to_wrong(address, bodies, seed)
     method = f"service with {clients} clients"
     milliseconds = 1e3 * np.asarray(took)
-    found = [
+    results = [
         row(method, "requests", [float(len(took))]),
         with_bar(row(method, "errors", [float(failures)]), "at most", 0.0),
-        *(row(method, f"p{of}_ms", [float(np.percentile(milliseconds, of))]) for of in (50, 99)),
+        *(row(method, f"p{share}_ms", [float(np.percentile(milliseconds, share))]) for share in (50, 99)),
         row(method, "requests_per_s", [len(took) / seconds]),
         row(method, "wrong_requests", [float(statuses.total())]),
         with_bar(row(method, "refused", [refusals(statuses)]), "at least", float(bodies)),
         with_bar(row(method, "server_errors", [server_errors(statuses)]), "at most", 0.0),
     ]
-    for result in found:
-        say(f"{result['method']}: {result['metric']} {result['mean']:,.4g}", quiet=quiet)
-    return found
+    return announced(results, quiet=quiet)
 
 
 def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
     """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
-    table = load("boston")
-    columns = dict(zip(table.features, table.x.T, strict=True))
-    schema = infer_schema(from_columns(columns | {table.target: table.y}), table.target).schema
+    schema = infer_schema(*named_table("boston")).schema
     family = GaussianHead(decompose=True)
     student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))
-    return [dict(zip(table.features, row.tolist(), strict=True)) for row in table.x]
+    houses = load("boston")
+    return [dict(zip(houses.features, house.tolist(), strict=True)) for house in houses.x]
 
 
 @contextmanager
 def service(folder: Path) -> Iterator[str]:
     """A process that serves the folder's student; gives its address."""
-    with subprocess.Popen(python("-c", PROGRAM, str(folder)), stdout=subprocess.PIPE, text=True) as process:
+    command = python("-c", PROGRAM, str(folder))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.shapes import SHAPES
 from darkbayes import bench, cli
-from darkbayes.bench.shapes import SHAPES
 from darkbayes.errors import InvalidInput
 
 TINY_SHAPES = tuple(
@@ -121,7 +121,7 @@ def test_a_student_is_compared_with_averages_over_its_teachers_draws():
 
 
 def test_all_ways_to_average_over_draws_agree():
-    from darkbayes.bench import export
+    from benchmarks import export
 
     prepared, options = export._boston(0), export.Options(hidden=(5,), student_hidden=(8,), time_budget=None)
     posterior, _, _, draws = export._fitted(prepared, options, jax.random.key(0))

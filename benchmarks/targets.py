@@ -11,17 +11,17 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
-from darkbayes.bench.common import say
+from benchmarks import toy
+from benchmarks.common import say
+from darkbayes import metrics
 from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax
-from darkbayes.predict import metrics, predict_average, predict_draws, predict_student
+from darkbayes.model import mlp
+from darkbayes.outcomes.heads.classes import SoftmaxHead
+from darkbayes.predict import predict_average, predict_draws, predict_student
 from darkbayes.runs import row
 from darkbayes.student import Settings, Student, distillation, side_by_side, uniform_box
-from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import at, minibatch_chain, nuts_chain, sample, sgld
 from darkbayes.types import Array, Data, Key
 
@@ -41,28 +41,26 @@ KINDS = {
 
 def rows(*, seed: int, quiet: bool, updates: int = UPDATES, trials: int = 5) -> list[dict[str, Any]]:
     """The student's and the teacher's KL from NUTS for each number of draws."""
-    line = jnp.linspace(-10.0, 10.0, 41)
-    grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    grid = toy.grid(41)
     data = [toy2d(key) for key in jax.random.split(jax.random.key(seed), trials)]
     truth = []
-    for of in data:
+    for examples in data:
         say("truth by NUTS", quiet=quiet)
-        chain = nuts_chain(posterior, *of, burn_in=min(500, updates))
+        chain = nuts_chain(toy.POSTERIOR, *examples, burn_in=min(500, updates))
         draws = sample(chain, jax.random.key(seed), num_chains=4, num_draws=min(4_000, updates))
-        truth.append(predict_draws(posterior, draws, grid))
-    found = []
+        truth.append(predict_draws(toy.POSTERIOR, draws, grid))
+    results = []
     for number, settings in KINDS.items():
         say(f"{number} draws", quiet=quiet)
-        taught, student = _distilled(posterior, data, grid, settings, updates, jax.random.key(seed + 1))
+        taught, student = _distilled(data, grid, settings, updates, jax.random.key(seed + 1))
         for metric, predictives in (("kl_student", student), ("kl_teacher", taught)):
             divergences = [metrics.kl(*pair) for pair in zip(truth, predictives, strict=True)]
-            found.append(row(f"{number} draws", metric, divergences) | {"draws": number})
-    return found
+            results.append(row(f"{number} draws", metric, divergences) | {"draws": number})
+    return results
 
 
 def _distilled(
-    posterior: Posterior, data: list[Data], grid: Array, settings: Settings, updates: int, key: Key
+    data: list[Data], grid: Array, settings: Settings, updates: int, key: Key
 ) -> tuple[list[Any], list[Any]]:
     """What the teachers and the students of all trials predict on the grid."""
     slower = MOST_CHAINS // settings.num_chains
@@ -72,9 +70,9 @@ def _distilled(
     queries = uniform_box(-10.0, 10.0)
     settings = dataclasses.replace(settings, query_batch=100)
     runs = []
-    for of in data:
+    for examples in data:
         teacher = minibatch_chain(
-            posterior, sampler, *of, batch_size=None, burn_in=BURN_IN * slower, thin=THIN * slower
+            toy.POSTERIOR, sampler, *examples, batch_size=None, burn_in=BURN_IN * slower, thin=THIN * slower
         )
         runs.append(distillation(teacher, student, queries, settings, monitor=grid))
     parts = side_by_side(runs)

@@ -7,11 +7,11 @@ multiples of that, chosen on a draw of the data (or a split) that is not reporte
 at t gradients in all chains together averages the predictions of the second half of them, so that nothing has to be
 said about burn-in; tuning is counted.
 
-The exact laws of `bench.laws` add how much each inflates the variance of a Gaussian, by stiffness.
+An exact law adds how much some inflate the variance of a Gaussian, by stiffness.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.bench import laws
-from darkbayes.bench.common import say, with_bar
+from benchmarks import toy
+from benchmarks.common import say, with_bar
+from darkbayes import metrics
 from darkbayes.data import as_data, load, standard_splits, toy2d
 from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax
+from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.number import GaussianSampledNoise
-from darkbayes.predict import Predictive, metrics, predict_average, predict_draws
+from darkbayes.predict import predict_average, predict_draws
 from darkbayes.runs import row
 from darkbayes.teacher import (
     AutoStep,
@@ -83,7 +84,7 @@ class Problem:
     data: list[Data]
     """The first is for choosing step sizes."""
     points: list[Array]
-    truth: list[Predictive]
+    truth: list[Prediction]
     batch_size: int | None
     chains: int
     steps: int
@@ -105,7 +106,7 @@ class Contender(NamedTuple):
 def contenders(problem: Problem) -> dict[str, Contender]:
     """All the samplers, with settings that are the same on every problem."""
     examples, share = problem.posterior.num_data, problem.share
-    found = {
+    samplers = {
         "sgld": Contender(sgld("auto")),
         "psgld": Contender(psgld("auto", num_data=examples)),
         "psgld with gamma": Contender(psgld("auto", num_data=examples, gamma=True), with_curvature(), 2.0),
@@ -128,30 +129,28 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     if share is not None:
         refresh = 50
         # Two gradients a step, and all the data at each refresh.
-        found["sgld with svrg"] = Contender(sgld("auto"), svrg(refresh), 2.0 + 1.0 / (share * refresh))
-        del found["sgfs full"]  # A matrix of 700 x 700, factorised twice a step.
-    return found
+        samplers["sgld with svrg"] = Contender(sgld("auto"), svrg(refresh), 2.0 + 1.0 / (share * refresh))
+        del samplers["sgfs full"]  # A matrix of 700 x 700, factorised twice a step.
+    return samplers
 
 
 def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list[dict[str, Any]]:
     """Run all samplers on both problems; `scale` multiplies the number of steps, and of NUTS draws."""
-    found = []
+    results = []
     for build in (toy_problem, boston_problem):
         problem = build(jax.random.key(seed), trials, scale, quiet)
         for name, contender in contenders(problem).items():
             say(f"{problem.name}: {name}", quiet=quiet)
-            found += _rows_of(problem, name, contender, jax.random.key(seed + 1))
-    return found + _gains(found) + _bias_rows()
+            results += _rows_of(problem, name, contender, jax.random.key(seed + 1))
+    return results + _gains(results) + _bias_rows()
 
 
 def toy_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
     """The paper's 2-10-2 network on 20 points, with all the data a step: a third of a million steps in 16 chains."""
-    line = jnp.linspace(-10.0, 10.0, 25)
-    grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    grid = toy.grid(25)
     data = [toy2d(jax.random.fold_in(key, trial)) for trial in range(1 + trials)]
-    truth = [_truth(posterior, of, grid, key, 4, round(4000 * scale), 10, quiet) for of in data]
-    return Problem("toy2d", posterior, data, [grid] * len(data), truth, None, 16, round(20_480 * scale))
+    truth = [_truth(toy.POSTERIOR, one, grid, key, 4, round(4000 * scale), 10, quiet) for one in data]
+    return Problem("toy2d", toy.POSTERIOR, data, [grid] * len(data), truth, None, 16, round(20_480 * scale))
 
 
 def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
@@ -166,15 +165,13 @@ def boston_problem(key: Key, trials: int, scale: float, quiet: bool) -> Problem:
     posterior = Posterior(
         mlp([50], 1), GaussianSampledNoise(shape=1.0, rate=0.1), GaussianPrior(1.0), num_data=len(data[0].x)
     )
-    truth = [
-        _truth(posterior, of, at, key, 4, round(200 * scale), 8, quiet) for of, at in zip(data, points, strict=True)
-    ]
+    truth = [_truth(posterior, *pair, key, 4, round(200 * scale), 8, quiet) for pair in zip(data, points, strict=True)]
     return Problem("boston", posterior, data, points, truth, 64, 4, round(8_960 * scale))
 
 
 def _truth(
     posterior: Posterior, data: Data, points: Array, key: Key, chains: int, draws: int, depth: int, quiet: bool
-) -> Predictive:
+) -> Prediction:
     say("truth by NUTS", quiet=quiet)
     chain = nuts_chain(posterior, *data, burn_in=max(100, min(draws, 1000)), max_tree_depth=depth)
     return predict_draws(posterior, sample(chain, key, num_chains=chains, num_draws=max(50, draws)), points)
@@ -185,62 +182,62 @@ def _rows_of(problem: Problem, name: str, contender: Contender, key: Key) -> lis
     tune_key, run_key = jax.random.split(key)
     chains = [
         minibatch_chain(
-            problem.posterior, contender.sampler, *of, batch_size=problem.batch_size, gradients=contender.gradients
+            problem.posterior, contender.sampler, *data, batch_size=problem.batch_size, gradients=contender.gradients
         )
-        for of in problem.data
+        for data in problem.data
     ]
     tuned, choices = tune_all(chains, tune_key, num_chains=problem.chains, max_burn_in=problem.steps // 5)
     number, tries = len(chains), len(MULTIPLES)
     runs = [
-        with_choices(chain, dataclasses.replace(of, step_size=of.step_size * multiple))
+        with_choices(chain, dataclasses.replace(chosen, step_size=chosen.step_size * multiple))
         for multiple in MULTIPLES
-        for chain, of in zip(tuned, choices, strict=True)
+        for chain, chosen in zip(tuned, choices, strict=True)
     ]
     steps = [problem.steps >> halving for halving in range(HALVINGS, -1, -1)]
     curve = _curve(stack("bench samplers", runs), run_key, jnp.stack(problem.points * tries), problem.chains, steps)
     divergence = np.array(
-        [[metrics.kl(problem.truth[k % number], predictive) for k, predictive in enumerate(of)] for of in curve]
+        [[metrics.kl(problem.truth[k % number], predictive) for k, predictive in enumerate(point)] for point in curve]
     ).reshape(len(steps), tries, number)
     divergence = np.where(np.isfinite(divergence), divergence, np.inf)
     best = int(np.argmin(divergence[-1, :, 0]))
-    found = []
+    results = []
     for setting, place in (("auto", MULTIPLES.index(1.0)), ("tuned", best)):
         tuning = choices[0].burn_in if setting == "auto" else 0
         evaluations = [round((step + tuning) * problem.chains * contender.cost) for step in steps]
         reported = divergence[:, place, 1:]
-        of = row(name, f"kl_{problem.name}_{setting}", list(reported[-1]))
-        of["step_size"] = float(np.mean([one.step_size for one in choices[1:]])) * MULTIPLES[place]
-        of["multiple_of_auto"] = MULTIPLES[place]
-        of["curve"] = [[number, float(kl.mean())] for number, kl in zip(evaluations, reported, strict=True)]
-        found.append(with_bar(of, "at most", BARS[setting]) if problem.name == "toy2d" else of)
-    return found
+        result = row(name, f"kl_{problem.name}_{setting}", list(reported[-1]))
+        result["step_size"] = float(np.mean([chosen.step_size for chosen in choices[1:]])) * MULTIPLES[place]
+        result["multiple_of_auto"] = MULTIPLES[place]
+        result["curve"] = [[number, float(kl.mean())] for number, kl in zip(evaluations, reported, strict=True)]
+        results.append(with_bar(result, "at most", BARS[setting]) if problem.name == "toy2d" else result)
+    return results
 
 
 def _gains(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """How many times fewer gradients than SGLD each sampler takes to come as close as SGLD ever does."""
-    curves = {(of["method"], of["metric"]): of["curve"] for of in rows}
-    found = []
+    curves = {(result["method"], result["metric"]): result["curve"] for result in rows}
+    gains = []
     for (name, metric), curve in curves.items():
         most, target = min(curves["sgld", metric], key=lambda point: point[1])
         reached = [number for number, divergence in curve if divergence <= target]
         if reached and metric.endswith("_tuned"):
-            found.append(row(name, metric.replace("kl_", "gain_").removesuffix("_tuned"), [most / reached[0]]))
-    return found
+            gains.append(row(name, metric.replace("kl_", "gain_").removesuffix("_tuned"), [most / reached[0]]))
+    return gains
 
 
 def _curve(
     runs: Stack[MinibatchChain], key: Key, points: Array, num_chains: int, steps: Sequence[int]
-) -> list[list[Predictive]]:
+) -> list[list[Prediction]]:
     """What each run predicts at its points after each of `steps`, averaged over the second half of them."""
     averages = _run(runs, key, points, num_chains, tuple(steps))
-    return [[predict_average(at(k, of)) for k in range(runs.number)] for of in averages]
+    return [[predict_average(at(k, average)) for k in range(runs.number)] for average in averages]
 
 
 @eqx.filter_jit
 def _run(
     runs: Stack[MinibatchChain], key: Key, points: Array, num_chains: int, steps: tuple[int, ...]
 ) -> list[Average]:
-    def of_run(chain: MinibatchChain, key: Key, x: Array) -> list[Average]:
+    def one_run(chain: MinibatchChain, key: Key, x: Array) -> list[Average]:
         def predictions(chains: Any) -> Any:
             return jax.vmap(lambda draw: chain.posterior.distribution(draw, x))(chains.draws)
 
@@ -249,28 +246,27 @@ def _run(
             return (chains, average_add(carry[1], predictions(chains))), None
 
         chains = start_chains(chain, key, num_chains)
-        nothing, done, found = average_init(predictions(chains)), 0, []
+        nothing, done, averages = average_init(predictions(chains)), 0, []
         # Steps double from point to point: what lies between two is the second half of all up to the later one.
         for until in (steps[0] // 2, *steps):
             looks = (until - done) // LOOK
             (chains, average), _ = jax.lax.scan(look, (chains, nothing), length=looks)
             done += looks * LOOK
-            found.append(average)
-        return found[1:]
+            averages.append(average)
+        return averages[1:]
 
-    return runs.each(of_run, jax.random.split(key, runs.number), points)
+    return runs.each(one_run, jax.random.split(key, runs.number), points)
 
 
 def _bias_rows() -> list[dict[str, Any]]:
-    """By how much each sampler inflates the variance along a direction of a given stiffness, exactly."""
-    kinds: dict[str, Callable[[float, np.ndarray], laws.Law]] = {
-        "sgld": laws.sgld,
-        "sghmc": lambda eta, hessian: laws.sghmc(eta, hessian, friction=FRICTION),
-        "baoa": lambda eta, hessian: laws.baoa(eta, hessian, friction=FRICTION),
-    }
-    found = []
-    for name, law in kinds.items():
-        for stiffness in STIFFNESSES:
-            variance = laws.stationary(law(2 * stiffness, np.eye(1)))[0, 0]
-            found.append(row(name, f"inflation_{stiffness}", [round(100 * (variance - 1), 6) + 0.0]))  # No -0
-    return found
+    """By how much some samplers inflate the variance along a direction of a given stiffness s, exactly.
+
+    On a Gaussian of variance 1 the positions of SGHMC with friction alpha are an autoregression of second order, whose
+    variance is 1 / (1 - s / (2 (2 - alpha))); SGLD is that with alpha = 1. BAOA has the variance 1 at every step size.
+    """
+    pulls = {"sgld": 0.5, "sghmc": 0.5 / (2.0 - FRICTION), "baoa": 0.0}
+    return [
+        row(name, f"inflation_{stiffness}", [round(100 * (1 / (1 - pull * stiffness) - 1), 6)])
+        for name, pull in pulls.items()
+        for stiffness in STIFFNESSES
+    ]

@@ -2,7 +2,7 @@
 
     darkbayes bench resume        about two minutes
 
-Each life is a process, ``python -m darkbayes.bench.resume FOLDER STEPS SEED``, that begins the run in the folder or
+Each life is a process, ``python -m benchmarks.resume FOLDER STEPS SEED``, that begins the run in the folder or
 goes on with it. Some are killed while they start (import, compile, load the checkpoint), some at work, some as they
 write a checkpoint. The kills are spread over the whole run, so that the last can only be reached from the checkpoints
 that the lives before it left.
@@ -23,14 +23,14 @@ import jax
 import numpy as np
 import optax
 
+from benchmarks import toy
+from benchmarks.common import environment, python, say, with_bar
 from darkbayes import runs
-from darkbayes.bench.common import python, say, with_bar
 from darkbayes.data import toy2d
 from darkbayes.errors import RunError
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax
-from darkbayes.student import Settings, Student, distillation, uniform_box
+from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
+from darkbayes.student import Settings, Student, distillation, uniform_box
 from darkbayes.teacher import minibatch_chain, sgld
 
 NAME = "student"
@@ -89,8 +89,8 @@ def schedule(rng: np.random.Generator, kills: int, steps: int, startup: float) -
 @contextmanager
 def life(folder: Path, steps: int, seed: int) -> Iterator[subprocess.Popen[str]]:
     """A process that goes on with the run in `folder`; it must have ended well, or by our hand, when it is left."""
-    command = python("-m", "darkbayes.bench.resume", str(folder), str(steps), str(seed))
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    command = python("-m", "benchmarks.resume", str(folder), str(steps), str(seed))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             yield process
         except BaseException:
@@ -158,8 +158,7 @@ def distil_toy(folder: Path, steps: int, seed: int) -> None:
     runs.CHECKPOINT_SECONDS, runs.CHECKPOINT_SHARE = 0.0, 1.0
     data_key, distil_key = jax.random.split(jax.random.key(seed))
     data = toy2d(data_key)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=len(data.x))
-    teacher = minibatch_chain(posterior, sgld(1e-2), *data, batch_size=None, burn_in=1_000, thin=100)
+    teacher = minibatch_chain(toy.POSTERIOR, sgld(1e-2), *data, batch_size=None, burn_in=1_000, thin=100)
     student = Student(mlp([10, 10], 2), SoftmaxHead(2), optax.adam(1e-3))
     # The reservoir is large, so that writing a checkpoint takes long enough to be interrupted.
     settings = Settings(query_batch=20, reservoir=5_000)

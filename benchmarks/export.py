@@ -25,15 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.bench.common import median_row, say, with_bar
-from darkbayes.data import load
+from benchmarks.common import announced, median_row, named_table, with_bar
 from darkbayes.export import quantisation_loss, quantise, to_onnx
 from darkbayes.fit import Options, Prepared, fit, make_posterior, make_student, prepare_table, table_queries
 from darkbayes.model import Draw, Posterior, mlp
+from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
 from darkbayes.student import Student
-from darkbayes.outcomes.heads.number import GaussianHead
-from darkbayes.tables import RealTarget, TableSchema, from_columns
+from darkbayes.tables import RealTarget, TableSchema
 from darkbayes.types import PyTree
 
 RUNS = 200
@@ -56,7 +55,7 @@ def rows(
 
     Without a time budget nothing is fitted, and all weights are random.
     """
-    prepared = _boston(seed)
+    prepared = prepare_table(*named_table("boston"), seed=seed)
     schema = prepared.schema
     assert isinstance(schema, TableSchema)
     options = Options(hidden=hidden, student_hidden=student_hidden, time_budget=time_budget)
@@ -78,7 +77,7 @@ def rows(
     times = _take_turns(calls, ways, repetitions)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     loss = _loss(prepared, content, small)
-    found = [
+    results = [
         with_bar(row(name, "size_ratio", [len(content) / (FLOAT32 * parameters)]), "at most", 1.1),
         with_bar(median_row(name, "latency_us", times[name]), "at most", 100.0),
         row(f"{name}, int8", "size_ratio", [len(small) / (FLOAT32 * parameters)]),
@@ -88,25 +87,17 @@ def rows(
     for way in ways:
         ratios = [slow / fast for slow, fast in zip(times[way], times[name], strict=True)]
         method = f"average over {draws:,} draws, {way}"
-        found.append(median_row(method, "latency_us", times[way]))
-        found.append(with_bar(median_row(method, "latency_ratio", ratios), "at least", 500.0))
-    for result in found:
-        say(f"{result['method']}: {result['metric']} {result['mean']:,.4g}", quiet=quiet)
-    return found
-
-
-def _boston(seed: int) -> Prepared:
-    table = load("boston")
-    columns = dict(zip(table.features, table.x.T, strict=True)) | {table.target: table.y}
-    return prepare_table(from_columns(columns), table.target, seed=seed)
+        results.append(median_row(method, "latency_us", times[way]))
+        results.append(with_bar(median_row(method, "latency_ratio", ratios), "at least", 500.0))
+    return announced(results, quiet=quiet)
 
 
 def _fitted(prepared: Prepared, options: Options, key: Any) -> tuple[Posterior, Student, PyTree, Draw]:
     """The teacher's posterior, the student and its weights, and draws."""
     assert isinstance(prepared.schema, TableSchema)
     if options.time_budget is not None:
-        found = fit(prepared.train, None, key, options, queries=table_queries(prepared.schema))
-        return found.posterior, found.student, found.params, found.draws
+        fitted = fit(prepared.train, None, key, options, queries=table_queries(prepared.schema))
+        return fitted.posterior, fitted.student, fitted.params, fitted.draws
     posterior, student = make_posterior(prepared.train, None, options), make_student(None, options, updates=1)
     x = prepared.train.x[:1]
     draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(key, 2))
@@ -136,7 +127,7 @@ def _one_by_one(draws: Draw, x: np.ndarray, hidden: tuple[int, ...]) -> Callable
     number, runs = len(jax.tree.leaves(draws)[0]), []
     weights = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.network)]
     for k in range(number):
-        padded = [_padded(of[k], shape) for of, shape in zip(weights, shapes, strict=True)]
+        padded = [_padded(leaf[k], shape) for leaf, shape in zip(weights, shapes, strict=True)]
         params = jax.tree.unflatten(jax.tree.structure(like), padded)
         runs.append(_session(to_onnx(student, params, shape=x.shape[1:]), {"x": x}))
 
@@ -200,10 +191,10 @@ def _take_turns(
     times: dict[str, list[float]] = {name: [] for name in (*calls, *ways)}
     for repetition in range(repetitions + 1):
         for name, call in (calls | ways).items():
-            found = [_microseconds(call) for _ in range(RUNS if name in calls else 3)]
+            taken = [_microseconds(call) for _ in range(RUNS if name in calls else 3)]
             # The first of each fills caches.
             if repetition:
-                times[name].append(float(np.median(found)))
+                times[name].append(float(np.median(taken)))
     return times
 
 

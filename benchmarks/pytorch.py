@@ -13,7 +13,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from darkbayes.bench.shapes import Shape
+from benchmarks.shapes import Shape
 
 DEFAULT_THREADS: int = torch.get_num_threads()
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
@@ -79,14 +79,14 @@ class Loop:
         """One step of SGD towards what the present draw predicts at fresh queries."""
         queries = self.queries()
         with torch.no_grad():
-            told = self.teacher(queries)
+            taught = self.teacher(queries)
         outputs = self.student(queries)
         if self.shape.classes is None:
             mean, log_variance = outputs.chunk(2, dim=-1)
-            square = (told - mean).square() + 1.0 / self.shape.noise_precision
+            square = (taught - mean).square() + 1.0 / self.shape.noise_precision
             loss = 0.5 * (log_variance + torch.exp(-log_variance) * square).mean()
         else:
-            loss = functional.cross_entropy(outputs, told.softmax(dim=-1))
+            loss = functional.cross_entropy(outputs, taught.softmax(dim=-1))
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()

@@ -24,15 +24,15 @@ class Shape:
     jitter: float | None
     """The noise on training inputs that makes them queries; None for queries uniform on a box of side 20."""
     step_size: float
-    learning_rate: float
-    chains: int
-    """How many chains to run in the second measurement."""
-    thin: int
-    """Steps between two kept draws."""
-    rounds: int
-    """How many times `thin` steps a call of the compiled loop runs."""
     speedup_bar: float
     """By what factor one chain should beat PyTorch."""
+    learning_rate: float = 1e-2
+    chains: int = 20
+    """How many chains to run in the second measurement."""
+    thin: int = 100
+    """Steps between two kept draws."""
+    rounds: int = 20
+    """How many times `thin` steps a call of the compiled loop runs."""
     prior_precision: float = 1.0
     noise_precision: float = 1.25
     student_prior: float = 1e-3
@@ -66,10 +66,6 @@ TOY = Shape(
     query_batch=20,
     jitter=None,
     step_size=1e-2,
-    learning_rate=1e-2,
-    chains=20,
-    thin=100,
-    rounds=20,
     speedup_bar=8.0,
 )
 
@@ -83,10 +79,6 @@ BOSTON = Shape(
     query_batch=1,
     jitter=0.05,
     step_size=1e-5,
-    learning_rate=1e-2,
-    chains=20,
-    thin=100,
-    rounds=20,
     speedup_bar=20.0,
 )
 
@@ -100,11 +92,10 @@ MNIST = Shape(
     query_batch=100,
     jitter=0.001,
     step_size=4e-6,
+    speedup_bar=1.25,
     learning_rate=5e-3,
     chains=10,
-    thin=100,
     rounds=1,
-    speedup_bar=1.25,
 )
 
 SHAPES = (TOY, BOSTON, MNIST)

@@ -19,15 +19,13 @@ import jax
 import numpy as np
 import optax
 
-from darkbayes.bench.common import median_row, say, with_bar
-from darkbayes.bench.shapes import SHAPES, Shape
+from benchmarks.common import announced, median_row, say, with_bar
+from benchmarks.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
 from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax
-from darkbayes.outcomes.heads.number import Gaussian
+from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+from darkbayes.outcomes.heads.number import Gaussian, GaussianHead
 from darkbayes.student import Distillation, Settings, Student, distillation, jitter, uniform_box
-from darkbayes.outcomes.heads.number import GaussianHead
-from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
 
 PAUSE = 0.3
@@ -54,15 +52,13 @@ def rows(
     if os.getloadavg()[0] > (os.cpu_count() or 1):
         say("the machine is busy with other work: expect times that are too long", quiet=quiet)
     with_pytorch = _pytorch_is_there()
-    found = []
-    for shape in shapes:
-        found += shape_rows(shape, with_pytorch, seed=seed, quiet=quiet, repetitions=repetitions, seconds=seconds)
-    return found
+    settings: dict[str, Any] = {"seed": seed, "quiet": quiet, "repetitions": repetitions, "seconds": seconds}
+    return [result for shape in shapes for result in shape_rows(shape, with_pytorch, **settings)]
 
 
 def _pytorch_is_there() -> bool:
     try:
-        from darkbayes.bench import pytorch
+        from benchmarks import pytorch
     except ImportError:
         # Whoever asked for the comparison must learn why it is missing, quiet or not.
         say("no PyTorch, so no comparison with it: pip install torch to get one", quiet=False)
@@ -82,15 +78,13 @@ def shape_rows(
     contenders = [ours(shape, chain, 1, seed), ours(shape, chain, shape.chains, seed)]
     peers = theirs(shape, x, y, seed) if with_pytorch else []
     times = interleaved([*contenders, *peers], repetitions, seconds)
-    found = [median_row(method, "us_per_step", values) for method, values in times.items()]
+    results = [median_row(method, "us_per_step", values) for method, values in times.items()]
     if peers:
         best = min((times[peer.method] for peer in peers), key=np.median)
         ratios = [their / our for our, their in zip(times[contenders[0].method], best, strict=True)]
         result = median_row(f"engine {shape.name} against pytorch", "speedup", ratios)
-        found.append(with_bar(result, "at least", shape.speedup_bar))
-    for result in found:
-        say(f"{result['method']}: {result['metric']} {result['mean']:.4g}", quiet=quiet)
-    return found
+        results.append(with_bar(result, "at least", shape.speedup_bar))
+    return announced(results, quiet=quiet)
 
 
 def teacher(shape: Shape, x: np.ndarray, y: np.ndarray) -> MinibatchChain:
@@ -132,7 +126,7 @@ def ours(shape: Shape, chain: MinibatchChain, chains: int, seed: int) -> Contend
 
 def theirs(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> list[Contender]:
     """The same in PyTorch, on a device of the same kind: with the threads it takes by itself, and with one."""
-    from darkbayes.bench import pytorch
+    from benchmarks import pytorch
 
     def contender(method: str, threads: int) -> Contender:
         loop = pytorch.Loop(shape, x, y, seed=seed, backend=jax.default_backend(), threads=threads)
@@ -143,10 +137,10 @@ def theirs(shape: Shape, x: np.ndarray, y: np.ndarray, seed: int) -> list[Conten
 
         return Contender(method, loop.run, unit=5, chains=1, check=check)
 
-    found = [contender(f"pytorch {shape.name}", pytorch.DEFAULT_THREADS)]
+    contenders = [contender(f"pytorch {shape.name}", pytorch.DEFAULT_THREADS)]
     if pytorch.DEFAULT_THREADS > 1 and jax.default_backend() == "cpu":
-        found.append(contender(f"pytorch {shape.name}, 1 thread", 1))
-    return found
+        contenders.append(contender(f"pytorch {shape.name}, 1 thread", 1))
+    return contenders
 
 
 def interleaved(contenders: list[Contender], repetitions: int, seconds: float) -> dict[str, list[float]]:

@@ -99,7 +99,7 @@ def _written(value: Any) -> str:
     if isinstance(value, Raw):
         return value.text
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_written(of)}" for name, of in value.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{_written(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
     return json.dumps(value, ensure_ascii=not isinstance(value, str) or "\ud800" in value)
@@ -107,7 +107,7 @@ def _written(value: Any) -> str:
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for name, of in inside for place in _places(of, (*path, name)))]
+    return [path, *(place for name, part in inside for place in _places(part, (*path, name)))]
 
 
 def _broken(content: Any, rng: random.Random) -> str:
@@ -134,7 +134,7 @@ def _renamed(content: Any, rng: random.Random) -> str:
     """Some key is another, or there is one more."""
     holders = [content]
     for value in content.values():
-        holders += [of for of in value if isinstance(of, dict)] if isinstance(value, list) else []
+        holders += [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
     holder = rng.choice(holders)
     if holder and rng.random() < 0.5:
         value = holder.pop(rng.choice(list(holder)))

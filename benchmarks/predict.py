@@ -11,7 +11,6 @@ remembered when the file was made have there what the student says of them when 
 """
 
 import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -19,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from darkbayes.bench.common import python, say, with_bar
-from darkbayes.bench.service import ship_boston
+from benchmarks.common import announced, completed, python, say, with_bar
+from benchmarks.service import ship_boston
 from darkbayes.data import load
-from darkbayes.errors import RunError
 from darkbayes.runs import row
 from darkbayes.shipped import Shipped
 from darkbayes.tables import RealPredictions
@@ -34,7 +32,7 @@ REMEMBERED = 5
 WRONG = ("broken", "inf", None)
 """What bad rows have in place of their first number, in turns; None for a row that ends after it."""
 PROGRAM = """\
-from darkbayes.bench.peak import peak_megabytes
+from benchmarks.peak import peak_megabytes
 from darkbayes.cli import main
 
 main()
@@ -63,21 +61,19 @@ def rows(*, seed: int, quiet: bool, gigabytes: float = 5.0, bad: int = 5) -> lis
         size = source.stat().st_size
         say(f"{made.lines - 1:,} rows, {size / 1e9:.2f} GB", quiet=quiet)
         began = time.perf_counter()
-        peak, told = predict_in_child(folder, source, out)
+        peak, complaints = predict_in_child(folder, source, out)
         took = time.perf_counter() - began
         number, kept = check_order(folder, out, made)
-    found_bad = set(map(int, re.findall(r"line (\d+): ", told))) & set(made.bad)
+    reported = set(map(int, re.findall(r"line (\d+): ", complaints))) & set(made.bad)
     method = f"predict {gigabytes:g} GB of CSV"
-    found = [
+    results = [
         row(method, "rows", [float(number)]),
         with_bar(row(method, "peak_rss_mb", [peak]), "at most", 1000.0),
         row(method, "mb_per_s", [size / 1e6 / took]),
         with_bar(row(method, "order_kept", [float(kept)]), "at least", 1.0),
-        with_bar(row(method, "bad_rows_found", [float(len(found_bad))]), "at least", float(bad)),
+        with_bar(row(method, "bad_rows_found", [float(len(reported))]), "at least", float(bad)),
     ]
-    for result in found:
-        say(f"{result['method']}: {result['metric']} {result['mean']:,.4g}", quiet=quiet)
-    return found
+    return announced(results, quiet=quiet)
 
 
 def make_csv(path: Path, size: int, bad: int, seed: int) -> Made:
@@ -109,9 +105,7 @@ def make_csv(path: Path, size: int, bad: int, seed: int) -> Made:
 def predict_in_child(run: Path, source: Path, out: Path) -> tuple[float, str]:
     """Predict as a user does; returns the peak in megabytes, and what was said of the rows."""
     command = python("-c", PROGRAM, "predict", str(run), str(source), "-o", str(out), "--on-bad", "skip")
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RunError(f"darkbayes predict ended with status {done.returncode}: {done.stderr[-1000:]}")
+    done = completed(command)
     return float(done.stdout), done.stderr
 
 
@@ -132,6 +126,6 @@ def check_order(run: Path, out: Path, made: Made) -> tuple[int, bool]:
             kept = kept and np.array_equal(lines, due)
             means.append(mean[np.isin(lines, places)])
             number, next_line = number + len(lines), int(lines[-1]) + 1
-    found = np.concatenate(means)
-    kept = kept and len(found) == len(places) and np.allclose(found, answer.mean, rtol=1e-4, atol=1e-4)
+    looked_up = np.concatenate(means)
+    kept = kept and len(looked_up) == len(places) and np.allclose(looked_up, answer.mean, rtol=1e-4, atol=1e-4)
     return number, bool(kept and number == made.lines - 1 - len(made.bad))

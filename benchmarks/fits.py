@@ -15,8 +15,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from darkbayes.bench.common import say
-from darkbayes.data import load, random_splits, standard_splits
+from benchmarks.common import named_table, say
+from darkbayes.data import random_splits, standard_splits
 from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, score, table_queries
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
@@ -32,16 +32,16 @@ def rows(
     *, seed: int, quiet: bool, tables: Sequence[str] = (*TABLES, "digits"), splits: int = SPLITS, **options: Any
 ) -> list[dict[str, Any]]:
     """Scores of every method on every table, over the splits; `options` are those of the fit."""
-    found = []
+    results = []
     for name in tables:
         scores: dict[tuple[str, str], list[float]] = defaultdict(list)
         for number, prepared in enumerate(_prepared(name, splits, seed)):
-            for method, of in _scores(prepared, Options(**options), seed + number).items():
-                for metric, value in of.items():
+            for method, by_metric in _scores(prepared, Options(**options), seed + number).items():
+                for metric, value in by_metric.items():
                     scores[method, metric].append(value)
             say(f"{name}, split {number}", quiet=quiet)
-        found += [row(method, metric, values) | {"dataset": name} for (method, metric), values in scores.items()]
-    return found
+        results += [row(method, metric, values) | {"dataset": name} for (method, metric), values in scores.items()]
+    return results
 
 
 def _prepared(name: str, splits: int, seed: int) -> list[Prepared]:
@@ -50,9 +50,7 @@ def _prepared(name: str, splits: int, seed: int) -> list[Prepared]:
         table, target = _digits()
         places = random_splits(table.rows, round(TEST_SHARE * table.rows), splits, seed)
     else:
-        named: Any = load(name)
-        columns = dict(zip(named.features, named.x.T, strict=True)) | {named.target: named.y}
-        table, target = from_columns(columns), named.target
+        table, target = named_table(name)
         places = standard_splits(table.rows, splits)
     return [prepare_table(table, target, task=task, split=split) for split in places]
 
@@ -61,7 +59,7 @@ def _digits() -> tuple[Table, str]:
     from sklearn.datasets import load_digits
 
     digits: Any = load_digits()
-    columns = {f"pixel {k}": of for k, of in enumerate(digits.data.T)}
+    columns = {f"pixel {k}": pixels for k, pixels in enumerate(digits.data.T)}
     return from_columns(columns | {"digit": digits.target}), "digit"
 
 
@@ -74,15 +72,15 @@ def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[s
     fitted = fit(prepared.train, classes, fit_key, options, queries=table_queries(prepared.schema))
     posterior = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
     draw, _ = plug_in(posterior, prepared.train, plug_key)
-    told = {
+    predictives = {
         "student": fitted.predict(held.x),
         "sgld": fitted.predict_teacher(held.x),
         "sgd": predict_plugin(posterior, draw, held.x),
     }
-    found = {method: score(target, predictive, y) for method, predictive in told.items()}
+    scores = {method: score(target, predictive, y) for method, predictive in predictives.items()}
     if isinstance(target, RealTarget):
-        return found | {"gp": _gaussian_process(prepared, target)}
-    return found | {"mlp": _mlp(prepared, seed)}
+        return scores | {"gp": _gaussian_process(prepared, target)}
+    return scores | {"mlp": _mlp(prepared, seed)}
 
 
 def _gaussian_process(prepared: Prepared, target: RealTarget) -> dict[str, float]:
@@ -93,19 +91,19 @@ def _gaussian_process(prepared: Prepared, target: RealTarget) -> dict[str, float
 
     held = prepared.held_out
     assert held is not None
-    y, actual = (target.decode(np.asarray(of)) for of in (prepared.train.y, held.y))
+    y, actual = (target.decode(np.asarray(encoded)) for encoded in (prepared.train.y, held.y))
     plain = dataclasses.replace(target, transform="identity", center=float(y.mean()), scale=float(y.std()))
     kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1)
     process = GaussianProcessRegressor(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(np.asarray(prepared.train.x, np.float64), plain.encode(y)[:, 0].astype(np.float64))
-    mean, std = (np.asarray(of) for of in process.predict(np.asarray(held.x, np.float64), return_std=True))
-    told = RealPredictions.of(plain, mean, std**2, std**2)
-    lower, upper = told.interval(plain, 0.9)
+    mean, std = map(np.asarray, process.predict(np.asarray(held.x, np.float64), return_std=True))
+    predicted = RealPredictions.of(plain, mean, std**2, std**2)
+    lower, upper = predicted.interval(plain, 0.9)
     return {
-        "log_likelihood": float(np.mean(told.log_density(plain, actual))),
-        "rmse": float(np.sqrt(np.mean((told.mean - actual) ** 2))),
+        "log_likelihood": float(np.mean(predicted.log_density(plain, actual))),
+        "rmse": float(np.sqrt(np.mean((predicted.mean - actual) ** 2))),
         "coverage_90": float(np.mean((lower <= actual) & (actual <= upper))),
     }
 

@@ -1,0 +1,183 @@
+"""The page of a run, made from the files of its folder and nothing else; what it says is the experiment's business."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from darkbayes.errors import InvalidInput
+from darkbayes.files import read_json
+from darkbayes.report import chains, choices
+from darkbayes.report.figures import Drawing, learning_curves, size_curve
+from darkbayes.report.page import Facts, Figure, Note, Part, Section, check_figure, write_image, write_page
+from darkbayes.report.tables import PLAIN, Best, Names, pivot, repeated
+
+Results = dict[str, Any]
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the page of a run says beside its numbers."""
+
+    title: str
+    lead: str = ""
+    summary: str = ""
+    """What the numbers say, in a sentence or two."""
+    trial: str = ""
+    """What a trial is."""
+    quick: str = ""
+    """How the preset `quick` is smaller than the experiment itself."""
+    figure: str = ""
+    """The title of the experiment's figure."""
+    caption: str = ""
+    alt: str = ""
+    """What there is to see in the figure, for who does not see it."""
+    draw: Callable[[], Drawing] | None = None
+    curves: str = "the inputs that were watched"
+    """Where students were compared with their teacher as they learned."""
+
+
+class Presentation(NamedTuple):
+    """How an experiment shows its runs."""
+
+    names: Names
+    """What methods and metrics are called."""
+    words: Callable[[Path, Results, Config, Names], Words]
+    """What is said of the run in a folder, given its results, its settings and these names."""
+
+
+ANY = Presentation(PLAIN, lambda folder, results, config, names: Words(results["experiment"]))
+"""Shows the runs of an experiment that is not known."""
+
+
+def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
+    """Write ``report.html`` into a finished run's folder.
+
+    Args:
+        folder: The run's.
+        presentation: That of its experiment.
+
+    Returns:
+        The path of the page.
+    """
+    results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
+    if results["experiment"] == "fit":
+        from darkbayes.report.fitted.page import write_fitted
+
+        return write_fitted(folder)
+    names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
+    quick = ", quick preset (a subset)" if results["preset"] == "quick" else ""
+    sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
+    learning = _learning(folder, results, words)
+    parts: list[Part | None] = [
+        Note(words.lead) if words.lead else None,
+        _caution(words, results, config),
+        Note(words.summary, "strong") if words.summary else None,
+        _results(results, names, words),
+        Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
+        _sizes(sizes, names) if sizes else None,
+        _choices(results),
+        # Where the chains are judged, how the students learned is a part of that.
+        _chains(results, learning) if "diagnostics" in results else learning,
+        Section("How this was made", [Facts(results["provenance"])]),
+        Section("Settings", [Facts(config)]),
+    ]
+    return write_page(folder / "report.html", words.title + quick, [part for part in parts if part is not None])
+
+
+def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> None:
+    """Write the figure of a finished run as an image.
+
+    Args:
+        folder: The run's.
+        path: The file, whose ending says the format.
+        presentation: That of the run's experiment.
+    """
+    check_figure(path)
+    results = read_json(folder / "results.json")
+    if results["experiment"] == "fit":
+        from darkbayes.report.fitted.page import main_figure
+
+        write_image(main_figure(folder), path)
+        return
+    draw = presentation.words(folder, results, read_json(folder / "config.json"), presentation.names).draw
+    if draw is None:
+        raise InvalidInput(f"--figure {path} does not apply to {results['experiment']}, which has none: leave it out")
+    write_image(draw(), path)
+
+
+def _caution(words: Words, results: Results, config: Config) -> Note | None:
+    """What a reader must know before comparing the numbers with others."""
+    cautions = []
+    if results["preset"] == "quick" and words.quick:
+        cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
+    if config.get("on") == "validation":
+        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
+    return Note(" ".join(cautions), "caution") if cautions else None
+
+
+def _results(results: Results, names: Names, words: Words) -> Section:
+    tables = pivot(results, names=names)
+    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
+    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
+        footnote += f" Bold: the better of {' and '.join(names.method(rival) for rival in names.rivals)}."
+    return Section("Results", [*tables, Note(footnote, "small")])
+
+
+def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:
+    caption = (
+        "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen one."
+    )
+    alt = "A curve of the divergence from the teacher against the number of the student's parameters."
+    return Section("How wide a student?", [Figure(size_curve(rows, names), caption, alt)])
+
+
+def _choices(results: Results) -> Section | None:
+    """What a teacher that tunes itself has chosen, in numbers and words; None for one that did not."""
+    table = choices.choices_table(results)
+    if table is None:
+        return None
+    explanation = choices.first_explanation(results)
+    in_words = f" In words, for the first run: {explanation}." if explanation else ""
+    return Section("What the teacher chose", [table, Note(choices.CAPTION + in_words, "small")])
+
+
+def _chains(results: Results, learning: Section | None) -> Section | None:
+    """Whether the chains agree, in words, numbers and a figure; None for results that do not tell."""
+    table, line = chains.chains_table(results), chains.chains_line(results)
+    if table is None:
+        return learning
+    verdict = Note(f"{line[0].upper()}{line[1:]}.", "strong")
+    parts: list[Part] = [verdict, table, Note(chains.CAPTION, "small")]
+    return Section("Did the chains meet?", parts + ([learning] if learning else []))
+
+
+def _learning(folder: Path, results: Results, words: Words) -> Section | None:
+    """How the students learned, with the level at which one stopped where that is known; of the first trial."""
+    curves = _curves(folder)
+    if not curves:
+        return None
+    diagnoses = {
+        chains.student_label(name): diagnosis for name, diagnosis in reversed(results.get("diagnostics", {}).items())
+    }
+    plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses}
+    plateaus = {name: plateau for name, plateau in plateaus.items() if plateau is not None}
+    errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
+    caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
+    if any(plateau["stopped"] for plateau in plateaus.values()):
+        caption += " Where a student has stopped following, the level is marked."
+    drawing = learning_curves(curves, plateaus, errors[len(errors) // 2] if errors else None)
+    alt = f"Curves of the divergence from the teacher against steps, for {', '.join(curves)}."
+    return Section("How the students learned", [Figure(drawing, caption, alt)])
+
+
+def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
+    """What each student's distillation wrote as it went, for the first trial where each has a folder of its own."""
+    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
+    curves = {}
+    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        curves[chains.student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
+    return {name: lines for name, lines in curves.items() if lines}
