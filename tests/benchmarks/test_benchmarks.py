@@ -9,8 +9,11 @@ import jax
 import numpy as np
 import pytest
 
+import benchmarks
+from benchmarks import export, startup
 from benchmarks.shapes import SHAPES
-from darkbayes import bench, cli
+from darkbayes import cli
+from darkbayes.cli import research
 from darkbayes.errors import InvalidInput
 
 TINY_SHAPES = tuple(
@@ -20,15 +23,15 @@ TINY_SHAPES = tuple(
 
 
 def metrics_of(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_metric: dict[str, list[dict[str, Any]]] = {}
     for row in results["rows"]:
-        found.setdefault(row["metric"], []).append(row)
-    return found
+        by_metric.setdefault(row["metric"], []).append(row)
+    return by_metric
 
 
 @pytest.fixture(scope="module")
 def engine() -> dict[str, Any]:
-    return bench.run("engine", seed=0, quiet=True, shapes=TINY_SHAPES, repetitions=2, seconds=0.01)
+    return benchmarks.run("engine", seed=0, quiet=True, shapes=TINY_SHAPES, repetitions=2, seconds=0.01)
 
 
 def test_the_engine_is_timed_with_one_and_with_many_chains(engine):
@@ -47,23 +50,21 @@ def test_the_engine_is_compared_with_pytorch(engine):
 
 
 def test_peak_memory_is_measured_in_processes_of_their_own():
-    found = metrics_of(bench.run("memory", seed=0, quiet=True, few=50, many=100))
-    assert len(found["peak_rss_mb"]) == 2
-    assert found["rss_ratio"][0]["bar"] == 1.05
+    results = metrics_of(benchmarks.run("memory", seed=0, quiet=True, few=50, many=100))
+    assert len(results["peak_rss_mb"]) == 2
+    assert results["rss_ratio"][0]["bar"] == 1.05
 
 
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits():
-    found = metrics_of(bench.run("resume", seed=0, quiet=True, steps=60_000, kills=3))
-    assert found["bit_identical"][0]["mean"] == 1.0
-    assert found["kills"][0]["mean"] == 3
+    results = metrics_of(benchmarks.run("resume", seed=0, quiet=True, steps=60_000, kills=3))
+    assert results["bit_identical"][0]["mean"] == 1.0
+    assert results["kills"][0]["mean"] == 3
 
 
 def test_the_command_line_writes_results(tmp_path, capsys):
     out = tmp_path / "results" / "startup.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(
-            bench.BENCHES, "startup", lambda seed, quiet: [{"method": "import", "metric": "import_s", "mean": 1}]
-        )
+        patch.setattr(startup, "rows", lambda seed, quiet: [{"method": "import", "metric": "import_s", "mean": 1}])
         cli.main(["bench", "startup", "--out", str(out), "--quiet"])
     assert json.loads(out.read_text())["experiment"] == "bench-startup"
     assert "import" in capsys.readouterr().out
@@ -76,9 +77,17 @@ def test_a_folder_as_output_is_refused_at_once(tmp_path, capsys):
     assert "is a folder: name a file" in capsys.readouterr().err
 
 
+def test_an_installed_package_says_where_benchmarks_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(research, "REPOSITORY", tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "startup"])
+    assert stop.value.code == 2
+    assert "benchmarks come with a checkout" in capsys.readouterr().err
+
+
 def test_an_unknown_benchmark_is_refused():
     with pytest.raises(InvalidInput, match="no benchmark is called 'speed'"):
-        bench.run("speed", seed=0, quiet=True)
+        benchmarks.run("speed", seed=0, quiet=True)
 
 
 def test_darkbayes_imports_nothing_slow_beside_jax():
@@ -93,37 +102,36 @@ def test_darkbayes_imports_nothing_slow_beside_jax():
 
 
 def test_the_service_bears_many_clients_and_wrong_requests():
-    found = metrics_of(bench.run("service", seed=0, quiet=True, seconds=0.5, clients=4, bodies=40))
-    assert found["requests"][0]["mean"] > 0
-    assert found["wrong_requests"][0]["mean"] >= 40
-    assert found["errors"][0]["mean"] == 0
-    assert found["server_errors"][0]["mean"] == 0
-    assert found["refused"][0]["mean"] == 40
+    results = metrics_of(benchmarks.run("service", seed=0, quiet=True, seconds=0.5, clients=4, bodies=40))
+    assert results["requests"][0]["mean"] > 0
+    assert results["wrong_requests"][0]["mean"] >= 40
+    assert results["errors"][0]["mean"] == 0
+    assert results["server_errors"][0]["mean"] == 0
+    assert results["refused"][0]["mean"] == 40
 
 
 def test_a_large_file_is_predicted_in_order_and_its_bad_rows_are_found():
     if importlib.util.find_spec("pyarrow") is None:
         pytest.skip("needs pyarrow: pip install 'darkbayes[tables]'")
-    found = metrics_of(bench.run("predict", seed=0, quiet=True, gigabytes=1e-3, bad=3))
-    assert found["rows"][0]["mean"] > 5_000
-    assert found["order_kept"][0]["mean"] == 1.0
-    assert found["bad_rows_found"][0]["mean"] == 3
-    assert 0 < found["peak_rss_mb"][0]["mean"] < found["peak_rss_mb"][0]["bar"]
+    results = metrics_of(benchmarks.run("predict", seed=0, quiet=True, gigabytes=1e-3, bad=3))
+    assert results["rows"][0]["mean"] > 5_000
+    assert results["order_kept"][0]["mean"] == 1.0
+    assert results["bad_rows_found"][0]["mean"] == 3
+    assert 0 < results["peak_rss_mb"][0]["mean"] < results["peak_rss_mb"][0]["bar"]
 
 
 def test_a_student_is_compared_with_averages_over_its_teachers_draws():
     sizes: dict[str, Any] = {"hidden": (5,), "student_hidden": (8, 8), "draws": 3, "repetitions": 1}
-    found = metrics_of(bench.run("export", seed=0, quiet=True, time_budget=None, **sizes))
-    assert len(found["latency_us"]) == 2 + 4
-    assert len(found["latency_ratio"]) == 4
-    assert {row["bar"] for row in found["latency_ratio"]} == {500.0}
-    assert found["size_ratio"][0]["bar"] == 1.1
+    results = metrics_of(benchmarks.run("export", seed=0, quiet=True, time_budget=None, **sizes))
+    assert len(results["latency_us"]) == 2 + 4
+    assert len(results["latency_ratio"]) == 4
+    assert {row["bar"] for row in results["latency_ratio"]} == {500.0}
+    assert results["size_ratio"][0]["bar"] == 1.1
 
 
 def test_all_ways_to_average_over_draws_agree():
-    from benchmarks import export
-
-    prepared, options = export._boston(0), export.Options(hidden=(5,), student_hidden=(8,), time_budget=None)
+    prepared = export.prepare_table(*export.named_table("boston"), seed=0)
+    options = export.Options(hidden=(5,), student_hidden=(8,), time_budget=None)
     posterior, _, _, draws = export._fitted(prepared, options, jax.random.key(0))
     x = np.asarray(prepared.train.x[:1])
     ways = [

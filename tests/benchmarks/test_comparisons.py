@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import darkbayes as db
+import laws
 from benchmarks import samplers, targets
+from benchmarks.figures import FIGURES
+from benchmarks.names import NAMES
 from darkbayes.cli import main
-from darkbayes.report import pivot, write_bench_figure
+from darkbayes.report import pivot, write_image
 
 POSTERIOR = db.Posterior(db.mlp([3], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
 GRID = jnp.linspace(-3.0, 3.0, 8).reshape(4, 2)
@@ -51,28 +54,42 @@ def test_gradients_are_counted_over_all_chains_tuning_included(compared: list[di
 
 
 def test_the_gain_is_how_much_sooner_a_sampler_is_as_close_as_sgld_ever_is() -> None:
-    def of(method: str, *divergences: float) -> dict[str, Any]:
+    def tuned(method: str, *divergences: float) -> dict[str, Any]:
         curve = [[10 * 2**k, divergence] for k, divergence in enumerate(divergences)]
         return {"method": method, "metric": "kl_boston_tuned", "curve": curve}
 
-    found = samplers._gains(
-        [of("sgld", 3.0, 2.0, 1.0, 1.5), of("sghmc", 1.0, 0.5, 0.2, 0.1), of("baoa", 9.0, 9.0, 9.0, 9.0)]
+    gains = samplers._gains(
+        [tuned("sgld", 3.0, 2.0, 1.0, 1.5), tuned("sghmc", 1.0, 0.5, 0.2, 0.1), tuned("baoa", 9.0, 9.0, 9.0, 9.0)]
     )
-    assert {(row["method"], row["metric"]): row["mean"] for row in found} == {
+    assert {(row["method"], row["metric"]): row["mean"] for row in gains} == {
         ("sgld", "gain_boston"): 1.0,
         ("sghmc", "gain_boston"): 4.0,
     }
 
 
 def test_inflation_is_in_per_cent_and_baoa_has_none() -> None:
-    found = {(row["method"], row["metric"]): row["mean"] for row in samplers._bias_rows()}
-    assert found["sgld", "inflation_1.0"] == pytest.approx(100.0)  # 1 / (1 - 1/2)
-    assert found["baoa", "inflation_1.0"] == pytest.approx(0.0, abs=1e-9)
+    inflation = {(row["method"], row["metric"]): row["mean"] for row in samplers._bias_rows()}
+    assert inflation["sgld", "inflation_1.0"] == pytest.approx(100.0)  # 1 / (1 - 1/2)
+    assert inflation["baoa", "inflation_1.0"] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("stiffness", samplers.STIFFNESSES)
+def test_inflation_is_that_of_the_exact_laws(stiffness: float) -> None:
+    friction = samplers.FRICTION
+    exact = {
+        "sgld": laws.sgld(2 * stiffness, np.eye(1)),
+        "sghmc": laws.sghmc(2 * stiffness, np.eye(1), friction=friction),
+        "baoa": laws.baoa(2 * stiffness, np.eye(1), friction=friction),
+    }
+    rows = [row for row in samplers._bias_rows() if row["metric"] == f"inflation_{stiffness}"]
+    assert {row["method"]: row["mean"] for row in rows} == pytest.approx(
+        {name: 100 * (laws.stationary(law)[0, 0] - 1) for name, law in exact.items()}, abs=1e-5
+    )
 
 
 def test_every_sampler_has_a_name_for_people(problem: samplers.Problem) -> None:
     rows = [{"method": name, "metric": "kl_toy2d_auto", "mean": 0.1} for name in samplers.contenders(problem)]
-    labels = pivot({"rows": rows})[0].labels
+    labels = pivot({"rows": rows}, names=NAMES)[0].labels
     assert all(label != name for name, label in labels.items())
 
 
@@ -84,13 +101,13 @@ def test_targets_are_averaged_at_equal_gradients() -> None:
 
 
 def test_the_figures_are_drawn_from_the_rows_alone(compared: list[dict[str, Any]], tmp_path: Path) -> None:
-    write_bench_figure({"experiment": "bench-samplers", "rows": compared}, tmp_path / "samplers.png")
+    write_image(FIGURES["samplers"](compared), tmp_path / "samplers.png")
     rows = [
         {"method": f"{draws} draws", "metric": metric, "mean": 0.1 / draws, "se": 0.001, "draws": draws}
         for metric in ("kl_student", "kl_teacher")
         for draws in (1, 4, 16)
     ]
-    write_bench_figure({"experiment": "bench-targets", "rows": rows}, tmp_path / "targets.svg")
+    write_image(FIGURES["targets"](rows), tmp_path / "targets.svg")
     assert (tmp_path / "samplers.png").stat().st_size > 10_000
     assert (tmp_path / "targets.svg").stat().st_size > 5_000
 
