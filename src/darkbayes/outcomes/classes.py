@@ -318,6 +318,12 @@ class ClassTarget(Target):
         """The same, with the probabilities in one list."""
         return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
 
+    def words(self) -> Any:
+        """Those of classes."""
+        from darkbayes.outcomes.words.classes import ClassWords
+
+        return ClassWords(self)
+
     def described(self) -> dict[str, Any]:
         """Its classes."""
         return {"name": self.name, "classes": self.labels.tolist()}

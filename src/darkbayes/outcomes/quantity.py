@@ -183,6 +183,17 @@ class QuantityTarget(Target):
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns
 
+    @property
+    def logarithmic(self) -> bool:
+        """Whether an axis of its values is."""
+        return False
+
+    def words(self) -> Any:
+        """Those of quantities."""
+        from darkbayes.outcomes.words.quantity import QuantityWords
+
+        return QuantityWords(self)
+
     def described(self) -> dict[str, Any]:
         """Its name."""
         return {"name": self.name, "names": list(self.names)}

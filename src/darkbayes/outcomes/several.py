@@ -105,6 +105,12 @@ class SeveralTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, [len(self.parts), *components], np.float64)
 
+    def words(self) -> Any:
+        """Those of each."""
+        from darkbayes.outcomes.words.quantity import SeveralWords
+
+        return SeveralWords([part.words() for part in self.parts])
+
     def described(self) -> dict[str, Any]:
         """Each of them."""
         return super().described() | {"parts": [part.described() for part in self.parts]}
