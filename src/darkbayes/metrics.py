@@ -301,3 +301,31 @@ def ratio(over: np.ndarray, under: np.ndarray) -> Estimate:
         return Estimate(math.nan)
     value = float(np.mean(over)) / below
     return Estimate(value, standard_error((over - value * under) / below))
+
+
+def wilson(share: np.ndarray, count: np.ndarray, z: float = TWO_SIDED) -> tuple[np.ndarray, np.ndarray]:
+    """A 95% interval for a probability of which `share` was seen in `count` cases; honest for few cases as well."""
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
+    # Rounding must not put an end on the wrong side of the share itself.
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)
+
+
+def by_chance(count: int, probability: float, level: float = 0.95) -> tuple[int, int]:
+    """How many of `count` cases chance brings about, at least and at most, in `level` of all tests.
+
+    >>> by_chance(100, 0.9)
+    (84, 95)
+    >>> by_chance(10, 1.0)
+    (10, 10)
+    """
+    if probability in (0.0, 1.0):
+        sure = round(count * probability)
+        return sure, sure
+    numbers = np.arange(count + 1)
+    ways = math.lgamma(count + 1) - np.array(
+        [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in range(count + 1)]
+    )
+    below = np.cumsum(np.exp(ways + numbers * math.log(probability) + (count - numbers) * math.log1p(-probability)))
+    tail = (1 - level) / 2
+    return int(np.searchsorted(below, tail)), int(np.searchsorted(below, 1 - tail))

@@ -274,6 +274,12 @@ class Target(abc.ABC):
     def answer_form(self) -> dict[str, Any]:
         """The form of each row's answer, as JSON Schema has it: a property for each name of `answer`."""
 
+    # People
+
+    @abc.abstractmethod
+    def words(self) -> Any:
+        """What a page says of it, and which pictures it has (`outcomes.words`)."""
+
 
 def one_of(kind: str | None, kinds: tuple[str, ...]) -> str:
     """The kind that was asked for, or the first."""

@@ -329,6 +329,12 @@ class ClassTarget(Target):
             "equally probable; the bar and the percentages are shares of that."
         )
 
+    def words(self) -> Any:
+        """Those of classes."""
+        from darkbayes.outcomes.words.classes import ClassWords
+
+        return ClassWords(self)
+
     def described(self) -> dict[str, Any]:
         """Its classes, and the entropy of complete ignorance."""
         return super().described() | {"classes": self.labels.tolist(), "most_entropy": self.most_entropy}

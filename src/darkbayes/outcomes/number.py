@@ -281,11 +281,12 @@ class NumberTarget(QuantityTarget):
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
         """From moments and components."""
         components = self.components(arrays, ("location", "spread"))
-        return NumberPrediction(**self.moments(arrays), **components, logs=self._logs)
+        return NumberPrediction(**self.moments(arrays), **components, logs=(self.logarithmic,))
 
     @property
-    def _logs(self) -> tuple[bool, ...]:
-        return (self.transform == "log",)
+    def logarithmic(self) -> bool:
+        """Where it is modelled by its logarithm."""
+        return self.transform == "log"
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         """Moments and components in the target's unit."""

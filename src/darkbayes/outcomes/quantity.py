@@ -188,6 +188,17 @@ class QuantityTarget(Target):
         """Standard deviations."""
         return "The percentages are shares of the variance: it is the squares of the two that add up."
 
+    @property
+    def logarithmic(self) -> bool:
+        """Whether an axis of its values is."""
+        return False
+
+    def words(self) -> Any:
+        """Those of quantities."""
+        from darkbayes.outcomes.words.quantity import QuantityWords
+
+        return QuantityWords(self)
+
     def described(self) -> dict[str, Any]:
         """The name, range and form of each output."""
         return super().described() | {"names": list(self.names), "outputs": self.ranges}

@@ -109,3 +109,9 @@ class SeveralTarget(QuantityTarget):
     def ranges(self) -> list[dict[str, Any]]:
         """Those of each."""
         return [part.ranges[0] for part in self.parts]
+
+    def words(self) -> Any:
+        """Those of each."""
+        from darkbayes.outcomes.words.quantity import SeveralWords
+
+        return SeveralWords([part.words() for part in self.parts])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.files import read_arrays
-from darkbayes.report.estimates import wilson
+from darkbayes.metrics import wilson
 from darkbayes.report.tables import PLAIN, Names
 
 Drawing = Any
@@ -22,34 +22,11 @@ STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "figure.constrained_layout.u
 WIDTH = 8.4
 
 
-class plt:
-    """The few functions of pyplot that the page of a fit is drawn with, without pyplot's state and backend."""
-
-    @staticmethod
-    def rc_context(style: Any) -> Any:
-        """Settings for a while."""
-        import matplotlib
-
-        return matplotlib.rc_context(style)
-
-    @staticmethod
-    def subplots(rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **how: Any) -> tuple[Drawing, Any]:
-        """A figure that nobody else holds, and its axes."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=figsize)
-        return figure, figure.subplots(rows, columns, **how)
-
-    @staticmethod
-    def close(figure: Drawing) -> None:
-        """Nothing: whoever made the figure lets go of it."""
-
-
 @contextmanager
 def panels(
     rows: int = 1, columns: int = 1, *, size: tuple[float, float], style: Any = STYLE, **how: Any
 ) -> Iterator[tuple[Drawing, Any]]:
-    """A figure and its axes ``[rows, columns]``, in our style as long as it is drawn.
+    """A figure that nobody else holds and its axes ``[rows, columns]``, in a style as long as it is drawn.
 
     Args:
         rows: How many panels stand above each other.
@@ -61,8 +38,12 @@ def panels(
     Yields:
         The figure and an array of axes.
     """
-    with plt.rc_context(style):
-        yield plt.subplots(rows, columns, figsize=size, squeeze=False, **how)
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=size)
+        yield figure, figure.subplots(rows, columns, squeeze=False, **how)
 
 
 def lettered(axes: Any, titles: Sequence[str]) -> list[Any]:

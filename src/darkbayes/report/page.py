@@ -17,8 +17,18 @@ class Note(NamedTuple):
     """A paragraph."""
 
     text: str
-    tone: Literal["plain", "small", "strong", "caution"] = "plain"
+    tone: Literal["plain", "lead", "small", "strong", "caution"] = "plain"
+    opening: str = ""
+    """Words that begin it and stand out."""
     kind = "note"
+
+
+class Listing(NamedTuple):
+    """Cautions under a heading."""
+
+    title: str
+    items: Sequence[str]
+    kind = "listing"
 
 
 class Figure(NamedTuple):
@@ -27,14 +37,68 @@ class Figure(NamedTuple):
     drawing: Drawing
     caption: str
     alt: str
+    title: str = ""
+    """Where given, the picture is one of several `Cards`."""
     kind = "figure"
 
     @property
     def source(self) -> str:
-        """The picture itself, as the page holds it."""
+        """The picture itself, as the page holds it: in lines where it is small, in dots where it may have many."""
+        import matplotlib
+
         buffer = io.BytesIO()
-        self.drawing.savefig(buffer, format="png", dpi=150)
-        return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        if not self.title:
+            self.drawing.savefig(buffer, format="png", dpi=150)
+            return data_uri("png", buffer.getvalue())
+        # Of the same picture, the same bytes.
+        with matplotlib.rc_context({"svg.hashsalt": "darkbayes"}):
+            self.drawing.savefig(buffer, format="svg", metadata={"Date": None})
+        return data_uri("svg+xml", buffer.getvalue())
+
+
+class Cards(NamedTuple):
+    """Small figures side by side, as many as there is room for, and notes on them."""
+
+    parts: Sequence["Figure | Note"]
+    kind = "cards"
+
+
+class Thumbnail(NamedTuple):
+    """An image with what is predicted of it (an `Example`)."""
+
+    place: str
+    source: str
+    example: Any
+
+
+class Gallery(NamedTuple):
+    """Thumbnails side by side."""
+
+    thumbnails: Sequence[Thumbnail]
+    kind = "gallery"
+
+
+class Split(NamedTuple):
+    """A tile with two parts of a whole."""
+
+    words: str
+    share: float
+    """Of the first part."""
+    names: tuple[str, str]
+    about: tuple[str, str]
+
+
+class Tiles(NamedTuple):
+    """Numbers that say much: each with a `figure` and `words`, or a `Split`."""
+
+    tiles: Sequence[Any]
+    kind = "tiles"
+
+
+class Contents(NamedTuple):
+    """Links to the sections that have an anchor."""
+
+    kind = "contents"
 
 
 class Facts(NamedTuple):
@@ -48,11 +112,19 @@ class Section(NamedTuple):
     """Parts under a heading; a section within one has a smaller heading."""
 
     title: str
-    parts: Sequence["Note | Table | Figure | Facts | Section"]
+    parts: Sequence["Part"]
+    anchor: str = ""
+    short: str = ""
+    """What the contents call it."""
     kind = "section"
 
 
-Part = Note | Table | Figure | Facts | Section
+Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Contents | Facts | Section
+
+
+def data_uri(kind: str, content: bytes) -> str:
+    """An image as a page holds it within itself."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
@@ -66,7 +138,8 @@ def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
     Returns:
         The path.
     """
-    write_text(path, rendered("page.html", title=title, parts=parts))
+    contents = [part for part in parts if isinstance(part, Section) and part.anchor]
+    write_text(path, rendered("page.html", title=title, parts=parts, contents=contents))
     return path
 
 

@@ -1,84 +1,69 @@
 """What was chosen for a fit, by rule, by measuring or by hand."""
 
-from darkbayes.report.fitted.folder import Fit
-from darkbayes.report.fitted.written import listed, short
-from darkbayes.tables import Number, RealTarget
+from darkbayes.outcomes.words.text import listing, short
+from darkbayes.report.fitted.folder import FittedRun
+from darkbayes.report.tables import Column, Table
+from darkbayes.tables.schema import Category, Number
 
 
-def chosen(fit: Fit) -> dict[str, str]:
+def chosen(run: FittedRun) -> dict[str, str]:
     """Every automatic choice, and what was chosen by hand."""
-    facts, options = fit.facts, fit.facts["options"]
-    found = {"Data": _data_words(fit)}
-    if isinstance(fit.target, RealTarget):
-        found["Target"] = (
-            f"{fit.target.name}, a number from {short(fit.target.low)} to {short(fit.target.high)} in training"
-        )
-        if facts.get("transform"):
-            found["Its form"] = facts["transform"]
+    facts, options, columns = run.facts, run.facts["options"], list(run.columns.values())
+    form = facts.get("transform", "")
+    choices = {
+        "Data": f"{run.config['source']}, {facts['rows']:,} {run.cases}: {facts['trained']:,} to learn from, "
+        f"{facts['held_out']:,} held out at random{run.words.stratified} (seed {run.config['seed']})",
+        **run.words.facts(form),
+    }
+    if columns:
+        numbers = sum(isinstance(column, Number) for column in columns)
+        kinds = [f"{numbers} of numbers, standardised"] * bool(numbers)
+        kinds += [f"{len(columns) - numbers} of categories, an input for each category"] * (len(columns) > numbers)
+        flagged = [column.name for column in columns if column.flagged]
+        missing = f"Where {listing(flagged)} may be missing, an input of its own says so; a missing number is replaced by the median"
+        choices["Columns"] = "; ".join(kinds) + f". {missing if flagged else 'No value was missing in training'}"
+        choices["Columns left out"] = "; ".join(f"{name}: {why}" for name, why in run.ignored.items())
     else:
-        found["Target"] = f"{fit.target.name}, one of {len(fit.classes)} classes"
-    if fit.table:
-        numbers, categories = fit.table.numbers, fit.table.categories
-        columns = [f"{len(numbers)} of numbers, standardised"] * bool(numbers)
-        columns += [f"{len(categories)} of categories, an input for each category"] * bool(categories)
-        flagged = [column.name for column in fit.table.columns if column.flagged]
-        found["Columns"] = "; ".join(columns) + (
-            f". Missing values in {listed(flagged)} are told to the network as such, those of numbers by the median "
-            "as well"
-            if flagged
-            else ". No value was missing in training"
-        )
-        if fit.table.ignored:
-            found["Columns left out"] = "; ".join(f"{name}: {why}" for name, why in fit.table.ignored.items())
-    else:
-        found["Images"] = " × ".join(map(str, fit.schema.shape)) + " (channels, height, width)"
+        choices["Images"] = " × ".join(map(str, run.schema.shape)) + " (channels, height, width)"
     # The form of the target has a line of its own.
-    found["Notes"] = "; ".join(
-        note for note in facts["notes"] if not facts.get("transform") or facts["transform"] not in note
+    choices["Notes"] = "; ".join(note for note in facts["notes"] if not form or form not in note)
+    teacher = f"a network with {_layers(options['hidden'])}" if columns else "a convolutional network"
+    choices["Teacher"] = (
+        f"{teacher}, sampled by {options['chains']} chain{'s' * (options['chains'] > 1)}; its predictions here average "
+        f"{facts['draws']:,} networks"
     )
-    wide = " and ".join
-    teacher = (
-        f"one hidden layer of {options['hidden'][0]} units"
-        if len(options["hidden"]) == 1
-        else f"hidden layers of {wide(map(str, options['hidden']))} units"
-    )
-    found["Teacher"] = (
-        f"{'a network with ' + teacher if fit.table else 'a convolutional network'}, sampled by {options['chains']} "
-        f"chain{'s' * (options['chains'] > 1)}; its predictions here average {facts['draws']:,} networks"
-    )
-    layers = f"hidden layers of {wide(map(str, options['student_hidden']))} units, " if fit.table else ""
-    found["Student"] = f"one network, {layers}{facts['parameters']:,} weights"
+    layers = f"{_layers(options['student_hidden'])}, " if columns else ""
+    choices["Student"] = f"one network, {layers}{facts['parameters']:,} weights"
     if "plug_in_steps" in facts:
-        found["Plug-in network"] = (
+        choices["Plug-in network"] = (
             f"as large as the student, trained for {facts['plug_in_steps']:,} steps: the number that did best on a "
-            "part "
-            "of the training data that was kept aside for it"
+            "part of the training data that was set aside for it"
         )
     budget = options["time_budget"]
-    found["Time budget"] = "none" if budget is None else f"{budget:g} seconds"
-    return {name: text for name, text in found.items() if text}
+    choices["Time budget"] = "none" if budget is None else f"{budget:g} seconds"
+    return {name: text for name, text in choices.items() if text}
 
 
-def _data_words(fit: Fit) -> str:
-    facts = fit.facts
-    text = f"{fit.config['source']}, {facts['rows']:,} {fit.cases}: {facts['trained']:,} to learn from, "
-    text += f"{facts['held_out']:,} held out at random"
-    if fit.classes:
-        text += ", in each class alike"
-    return text + f" (seed {fit.config['seed']})"
+def _layers(hidden: list[int]) -> str:
+    if len(hidden) == 1:
+        return f"one hidden layer of {hidden[0]} units"
+    return f"hidden layers of {' and '.join(map(str, hidden))} units"
 
 
-def columns_table(fit: Fit) -> dict[str, list]:
-    """What each column is, as a table."""
-    assert fit.table is not None
-    rows = []
-    for column in fit.table.columns:
-        if isinstance(column, Number):
-            kind, values = (
-                "whole numbers" if column.whole else "numbers",
-                f"{short(column.low)} to {short(column.high)}",
-            )
-        else:
-            kind, values = f"{len(column.categories)} categories", listed(list(column.categories))
-        rows.append([column.name, kind, values, "yes" if column.flagged else "no"])
-    return {"header": ["column", "kind", "values in training", "had missing values"], "rows": rows}
+def columns_table(run: FittedRun) -> Table:
+    """What each column is."""
+    cells = {name: _column(column) for name, column in run.columns.items()}
+    return Table(
+        "Columns",
+        "column",
+        {name: name for name in cells},
+        [Column(["kind", "values in training", "had missing values"], cells)],
+        [],
+    )
+
+
+def _column(column: Number | Category) -> list[str]:
+    missing = "yes" if column.flagged else "no"
+    if isinstance(column, Category):
+        return [f"{len(column.categories)} categories", listing(column.categories), missing]
+    return ["whole numbers" if column.whole else "numbers", f"{short(column.low)} to {short(column.high)}", missing]

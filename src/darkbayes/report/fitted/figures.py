@@ -1,59 +1,58 @@
-"""Pictures for a fit's page: small ones, that are read on a phone as well as in print.
+"""Draws every kind of picture (`outcomes/pictures.py`): small, to be read on a phone as well as in print.
 
 Colours are those of Okabe and Ito, and every line and mark has a form of its own besides.
 """
 
 import math
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter, StrMethodFormatter
 
-from darkbayes.report.estimates import by_chance, wilson
-from darkbayes.report.figures import plt
-from darkbayes.report.fitted.folder import METHODS, Fit, Held, Told
-from darkbayes.report.fitted.numbers import LEVEL, covered, middle, most_entropy, risks
-from darkbayes.tables import Category, Number, RealTarget
+from darkbayes.outcomes.pictures import (
+    METHODS,
+    MOST_POINTS,
+    AgainstTruth,
+    AlongColumn,
+    Confusion,
+    CoverageCurve,
+    LearningCurve,
+    Picture,
+    Positions,
+    Reliability,
+    RiskCurve,
+    StudentAgainstTeacher,
+)
+from darkbayes.report.figures import STYLE, Drawing, panels
 
-Figure = Any
-
-NAMES = {"student": "student", "sgld": "teacher", "sgd": "plug-in network"}
 COLOURS = {"student": "#009E73", "sgld": "#CC79A7", "sgd": "#555555"}
 DASHES = {"student": "-", "sgld": "--", "sgd": ":"}
 NOISE, DOUBT, WARNING, GREY = "#E69F00", "#0072B2", "#D55E00", "#555555"
-CLASSES = ("#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#1a1a1a")
-"""Colours of classes, in this order, none of them that of noise or doubt; no more classes than these are drawn."""
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+LINES = ("#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#1a1a1a")
+"""Colours of lines, none of them that of noise or doubt."""
+LINE_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 PLAIN_DECADES = 6
 """Of a logarithmic axis, up to which its numbers are written out."""
-LEAST_CURVE = 3
-"""Points that a curve over time must have."""
+MANY_TIMES = 50
+"""The largest number as a multiple of the smallest, from which an axis of errors is logarithmic."""
+MOST_DRAWN = 1e30
+"""What is larger is not drawn."""
 SIZE = (4.6, 3.3)
 """Inches: the width of half a page, and of a phone."""
-MOST_POINTS = 300
-"""Rows that are drawn one by one; of more, so many at random."""
-MOST_CLASSES = 12
-"""Classes up to which there is a confusion matrix."""
-MOST_BARS = 10
-"""Categories that are drawn."""
-RELIABILITY_BINS = 10
+SQUARE, TALL = 3.9, 4.6
 LABEL = 18
 """Letters of a name after which it is cut."""
-STYLE: Any = {
-    "font.size": 9,
+SMALL: Any = STYLE | {
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.fontsize": 8,
     "legend.frameon": False,
     "hatch.linewidth": 0.6,
-    "figure.constrained_layout.use": True,
-    # Of the same run, the same page.
-    "svg.hashsalt": "darkbayes",
 }
+STACKED = {"color": DOUBT, "hatch": "////", "edgecolor": "white", "label": "doubt"}
 
 
 def cut(name: object, most: int = LABEL) -> str:
@@ -68,458 +67,269 @@ def cut(name: object, most: int = LABEL) -> str:
 
 
 @contextmanager
-def _axes(height: float = SIZE[1], rows: int = 1, **how: Any) -> Iterator[tuple[Figure, Any]]:
-    with plt.rc_context(STYLE):
-        yield plt.subplots(rows, 1, figsize=(SIZE[0], height), **how)
+def _axes(height: float = SIZE[1], rows: int = 1, legend: int = 2, **how: Any) -> Iterator[Any]:
+    """The figure and its axes from top to bottom; whatever has a label is in a legend above them."""
+    with panels(rows, size=(SIZE[0], height), style=SMALL, **how) as (figure, axes):
+        yield figure, *axes[:, 0]
+        handles: dict[str, Any] = {}
+        for axis in axes[:, 0]:
+            _thousands(axis)
+            handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
+        if handles:
+            figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=legend)
 
 
-def _chosen(rows: int) -> np.ndarray:
-    """The rows that are drawn one by one."""
-    if rows <= MOST_POINTS:
-        return np.arange(rows)
-    return np.sort(np.random.default_rng(0).permutation(rows)[:MOST_POINTS])
+@singledispatch
+def drawn(picture: Picture) -> Drawing:
+    """The figure of a picture."""
+    raise NotImplementedError(type(picture).__name__)
 
 
-def _spread(points: int) -> np.ndarray:
-    """The points of a long curve that are drawn, its ends among them."""
-    return np.unique(np.linspace(0, points - 1, MOST_POINTS).round().astype(int))
-
-
-def _unit_limits(target: RealTarget, values: np.ndarray) -> tuple[float, float]:
-    """Ends of an axis that shows the true values and what is near them."""
-    low, high = min(target.low, values.min()), max(target.high, values.max())
-    if target.transform == "log":
-        reach = (high / low) ** 0.15
-        return low / reach, high * reach
-    reach = 0.15 * ((high - low) or 1.0)
-    return low - reach, high + reach
-
-
-def predicted(fit: Fit, held: Held) -> Figure:
-    """What the student predicts with its intervals, against what is true."""
-    target, student = fit.real, held.student
-    assert target is not None
-    limits, rows = _unit_limits(target, held.y), _chosen(held.rows)
-    low, high = student.real.interval(target, LEVEL)
-    inside = covered(student.position, LEVEL) > 0
-    with _axes(SIZE[0] * 0.85) as (figure, axis):
-        for chosen, colour, marker, label in (
-            (rows[inside[rows]], COLOURS["student"], "o", "interval holds the true value"),
-            (rows[~inside[rows]], WARNING, "s", "interval misses it"),
+@drawn.register
+def _(picture: AgainstTruth) -> Drawing:
+    limits, held = picture.limits, (picture.low <= picture.truth) & (picture.truth <= picture.high)
+    truth, middle, low, high = (
+        np.clip(values, *limits) for values in (picture.truth, picture.middle, picture.low, picture.high)
+    )
+    with _axes(SQUARE) as (figure, axis):
+        for rows, colour, marker, label in (
+            (held, COLOURS["student"], "o", "interval holds the true value"),
+            (~held, WARNING, "s", "interval misses it"),
         ):
-            at = np.clip(held.y[chosen], *limits)
-            axis.vlines(at, *(np.clip(of[chosen], *limits) for of in (low, high)), color=colour, lw=0.9, alpha=0.55)
-            axis.plot(at, np.clip(middle(student, target)[chosen], *limits), marker, ms=3.2, color=colour, label=label)
-        axis.plot(limits, limits, "--", color=GREY, lw=1, label="prediction is true")
-        axis.set(
-            xlim=limits, ylim=limits, xlabel=f"true {cut(target.name, 30)}", ylabel=f"predicted {cut(target.name, 30)}"
-        )
-        if target.transform == "log":
-            _logarithmic(axis, "xy")
-        _thousands(axis)
-        figure.legend(loc="outside upper center", ncols=2)
+            axis.vlines(truth[rows], low[rows], high[rows], color=colour, lw=0.9, alpha=0.55)
+            axis.plot(truth[rows], middle[rows], marker, ms=3.2, color=colour, label=label)
+        _diagonal(axis, limits, picture.log, label="prediction is true")
+        name = cut(picture.name, 30)
+        axis.set(xlabel=f"true {name}", ylabel=f"predicted {name}")
     return figure
 
 
-def coverage_curve(held: Held) -> Figure:
-    """How many true values the intervals of each level hold."""
-    levels = np.linspace(0.05, 0.95, 19)
-    band = np.transpose([by_chance(held.rows, level) for level in levels.tolist()]) / held.rows
-    with _axes(SIZE[0] * 0.85) as (figure, axis):
-        axis.fill_between(
-            100 * levels, *(100 * of for of in band), color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)"
-        )
+@drawn.register
+def _(picture: StudentAgainstTeacher) -> Drawing:
+    looks = {"noise": (NOISE, "s"), "doubt": (DOUBT, "o")}
+    with _axes(SQUARE) as (figure, axis):
+        for kind, pair in picture.points.items():
+            colour, marker = looks.get(kind, (COLOURS["student"], "o"))
+            at = [np.clip(np.nan_to_num(values, posinf=picture.limits[1]), *picture.limits) for values in pair]
+            axis.plot(*at, marker, ms=3.5, color=colour, alpha=0.6, mew=0, label=kind or None)
+        _diagonal(axis, picture.limits, picture.log)
+        axis.set(xlabel=f"teacher: {cut(picture.label, 36)}", ylabel=f"student: {cut(picture.label, 36)}")
+    return figure
+
+
+@drawn.register
+def _(picture: CoverageCurve) -> Drawing:
+    levels, band = 100 * picture.levels, [100 * end for end in picture.band]
+    with _axes(SQUARE) as (figure, axis):
+        axis.fill_between(levels, *band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
         axis.plot([0, 100], [0, 100], color=GREY, lw=0.8)
-        for method in METHODS[::-1]:
-            shares = [100 * covered(held.told[method].position, level).mean() for level in levels]
-            axis.plot(100 * levels, shares, DASHES[method], color=COLOURS[method], lw=1.8, label=NAMES[method])
-        axis.set(
-            xlim=(0, 100),
-            ylim=(0, 100),
-            xlabel="promised: level of the interval (%)",
-            ylabel="measured: true values inside (%)",
-        )
+        _by_method(axis, {method: (levels, 100 * shares) for method, shares in picture.shares.items()})
+        axis.set(xlim=(0, 100), ylim=(0, 100), ylabel="measured: true values inside (%)")
+        axis.set_xlabel("promised: level of the interval (%)")
         axis.annotate("too wide", (4, 92), color=GREY, fontsize=8)
         axis.annotate("too narrow", (96, 5), color=GREY, fontsize=8, ha="right")
-        figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
-def positions(held: Held) -> Figure:
-    """Where in the student's predictive distributions the true values lie (PIT histogram)."""
-    bins = 20 if held.rows >= 1000 else 10
-    counts, edges = np.histogram(np.clip(held.student.position, 0, 1), bins, (0, 1))
-    low, high = by_chance(held.rows, 1 / bins)
+@drawn.register
+def _(picture: Positions) -> Drawing:
+    bins = len(picture.counts)
+    look = {"color": COLOURS["student"], "alpha": 0.6, "edgecolor": "white", "label": "student"}
     with _axes() as (figure, axis):
-        axis.axhspan(low, high, color=GREY, alpha=0.2, lw=0, label="expected (95% of tests)")
-        axis.axhline(held.rows / bins, color=GREY, lw=1, ls="--")
-        axis.bar(
-            edges[:-1],
-            counts,
-            1 / bins,
-            align="edge",
-            color=COLOURS["student"],
-            alpha=0.6,
-            edgecolor="white",
-            label="student",
-        )
-        axis.set(xlim=(0, 1), xlabel="predicted probability of a value below the true one", ylabel="rows")
-        figure.legend(loc="outside upper center", ncols=2)
+        axis.axhspan(*picture.band, color=GREY, alpha=0.2, lw=0, label="expected (95% of tests)")
+        axis.axhline(picture.counts.sum() / bins, color=GREY, lw=1, ls="--")
+        axis.bar(np.arange(bins) / bins, picture.counts, 1 / bins, align="edge", **look)
+        axis.set(xlim=(0, 1), xlabel="predicted probability of a value below the true one", ylabel=picture.cases)
     return figure
 
 
-def reliability(fit: Fit, held: Held, method: str) -> Figure:
-    """How often a method is right where it is so sure, and how often it is so sure."""
-    probs = held.told[method].classes.probs
-    confidence, right = probs.max(axis=1), probs.argmax(axis=1) == held.y
-    bins = RELIABILITY_BINS
-    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-    count = np.bincount(bin_of, minlength=bins)
-    seen = count > 0
-    accuracy = np.bincount(bin_of, right, minlength=bins)[seen] / count[seen]
-    claimed = np.bincount(bin_of, confidence, minlength=bins)[seen] / count[seen]
-    low, high = wilson(accuracy, count[seen])
-    edges = np.linspace(0, 100, bins + 1)
-    with _axes(SIZE[0] * 0.9, 2, sharex=True, height_ratios=(3, 1)) as (figure, (upper, lower)):
-        upper.bar(edges[:-1][seen], 100 * accuracy, 100 / bins, align="edge", color=COLOURS[method], alpha=0.3, lw=0)
-        upper.errorbar(
-            100 * claimed,
-            100 * accuracy,
-            100 * np.array([accuracy - low, high - accuracy]),
-            fmt="o",
-            ms=4,
-            capsize=2,
-            color=COLOURS[method],
-            label=f"{NAMES[method]}, with 95% interval",
-        )
+@drawn.register
+def _(picture: Reliability) -> Drawing:
+    bins, colour, accuracy = len(picture.counts), COLOURS[picture.method], 100 * picture.accuracy
+    left, some = 100 * np.arange(bins) / bins, picture.counts > 0
+    whiskers = [accuracy - 100 * picture.whiskers[0], 100 * picture.whiskers[1] - accuracy]
+    look = {"fmt": "o", "ms": 4, "capsize": 2, "label": f"{METHODS[picture.method]}, with 95% interval"}
+    with _axes(0.9 * TALL, 2, sharex=True, height_ratios=(3, 1)) as (figure, upper, lower):
+        upper.bar(left[some], accuracy, 100 / bins, align="edge", color=colour, alpha=0.3, lw=0)
+        upper.errorbar(100 * picture.claimed, accuracy, whiskers, color=colour, **look)
         upper.plot([0, 100], [0, 100], "--", color=GREY, lw=1, label="as sure as right")
-        upper.set(
-            xlim=(100 / len(fit.classes) * 0.8 if len(fit.classes) < 4 else 0, 100),
-            ylim=(0, 103),
-            ylabel="how often right (%)",
-        )
-        lower.bar(edges[:-1], count, 100 / bins, align="edge", color=GREY, edgecolor="white")
-        lower.set(xlabel="how sure of its answer (%)", ylabel=fit.cases)
-        figure.legend(loc="outside upper center", ncols=2)
+        upper.set(xlim=(100 * picture.begin, 100), ylim=(0, 103), ylabel="how often right (%)")
+        lower.bar(left, picture.counts, 100 / bins, align="edge", color=GREY, edgecolor="white")
+        lower.set(xlabel="how sure of its answer (%)", ylabel=picture.cases)
     return figure
 
 
-def confusion(fit: Fit, held: Held) -> Figure:
-    """Which class is taken for which."""
-    number = len(fit.classes)
-    answers = held.student.classes.probs.argmax(axis=1)
-    counts = np.bincount(held.y * number + answers, minlength=number**2).reshape(number, number)
+@drawn.register
+def _(picture: Confusion) -> Drawing:
+    counts, number, names = picture.counts, len(picture.names), [cut(name, 12) for name in picture.names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    names = [cut(name, 12) for name in fit.classes]
-    with _axes(SIZE[0] * 0.9) as (figure, axis):
+    tilted = number > 3 and max(map(len, names)) > 4
+    with _axes(0.9 * TALL) as (figure, axis):
         axis.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
-        for row, column in np.ndindex(number, number):
-            if counts[row, column]:
-                colour = "white" if shares[row, column] > 0.55 else "black"
-                axis.text(
-                    column,
-                    row,
-                    f"{counts[row, column]:,}",
-                    ha="center",
-                    va="center",
-                    color=colour,
-                    fontsize=9 if number < 8 else 7,
-                )
-        long = max(map(len, names)) > 4
-        axis.set_xticks(
-            range(number),
-            names,
-            rotation=40 if long and number > 3 else 0,
-            ha="right" if long and number > 3 else "center",
-        )
+        for row, column in zip(*np.nonzero(counts), strict=True):
+            colour = "white" if shares[row, column] > 0.55 else "black"
+            look = {"ha": "center", "va": "center", "color": colour, "fontsize": 9 if number < 8 else 7}
+            axis.text(column, row, f"{counts[row, column]:,}", **look)
+        axis.set_xticks(range(number), names, rotation=40 * tilted, ha="right" if tilted else "center")
         axis.set_yticks(range(number), names)
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-        axis.set(xlabel=f"answer of the student ({fit.cases})", ylabel="true class")
+        axis.set(xlabel=f"answer of the student ({picture.cases})", ylabel="true class")
     return figure
 
 
-def risk_curve(fit: Fit, held: Held) -> Figure:
-    """The error on the rows that each method is surest of, for growing shares of them."""
-    with _axes() as (figure, axis):
-        found = {method: risks(held.told[method], held.y) for method in METHODS}
-        for method in METHODS[::-1]:
-            shares, risk = (of[_spread(len(of))] for of in found[method])
-            axis.plot(100 * shares, _finite(risk), DASHES[method], color=COLOURS[method], lw=1.8, label=NAMES[method])
-        axis.axhline(_finite(found["student"][1])[-1], color=GREY, lw=0.7)
-        values = np.concatenate([_finite(risk) for _, risk in found.values()])
-        values = values[np.isfinite(values)]
-        if fit.real and len(values) and values.min() > 0 and values.max() > 50 * values.min():
+@drawn.register
+def _(picture: RiskCurve) -> Drawing:
+    curves = {}
+    for method, (shares, risk) in picture.curves.items():
+        # A long curve is drawn with fewer points, its ends among them.
+        points = np.unique(np.linspace(0, len(shares) - 1, MOST_POINTS).round().astype(int))
+        curves[method] = (100 * shares[points], _finite(risk[points]))
+    values = np.concatenate([risk for _, risk in curves.values()])
+    values = values[np.isfinite(values)]
+    with _axes(legend=3) as (figure, axis):
+        _by_method(axis, curves)
+        axis.axhline(curves["student"][1][-1], color=GREY, lw=0.7)
+        if len(values) and 0 < MANY_TIMES * values.min() < values.max():
             axis.set_ylim(0.8 * values.min(), 1.25 * values.max())
             _logarithmic(axis, "y")
         else:
             axis.set_ylim(bottom=0)
-        label = f"RMSE of {cut(fit.target.name, 24)}" if fit.real else "wrong answers (%)"
-        _thousands(axis)
-        axis.set(xlim=(0, 100), xlabel=f"{fit.cases} answered, the surest first (%)", ylabel=label)
-        figure.legend(loc="outside upper center", ncols=3)
+        axis.set(xlim=(0, 100), xlabel=f"{picture.cases} answered, the surest first (%)", ylabel=cut(picture.label, 32))
     return figure
+
+
+@drawn.register
+def _(picture: LearningCurve) -> Drawing:
+    marks = "o-" if len(picture.steps) < 20 else "-"
+    with _axes() as (figure, axis):
+        axis.semilogy(picture.steps, picture.distances, marks, ms=3, color=COLOURS["student"], label="student")
+        if picture.teacher_error:
+            look = {"color": COLOURS["sgld"], "ls": "--", "lw": 1.5, "label": "what the teacher itself does not know"}
+            axis.axhline(picture.teacher_error, **look)
+        axis.set(xlabel="steps of each chain", ylabel="distance from the teacher\n(KL divergence, nats)")
+    return figure
+
+
+@drawn.register
+def _(picture: AlongColumn) -> Drawing:
+    with _axes(TALL, 2, legend=3, sharex=True) as (figure, upper, lower):
+        (_along_categories if picture.seen is None else _along_numbers)(picture, upper, lower)
+        upper.set_ylabel(cut(picture.label, 24))
+        lower.set_ylabel(cut(picture.unit, 22))
+        lower.set_xlabel(cut(picture.column, 40))
+        if picture.whole:
+            upper.set_ylim(-2, 102)
+            lower.set_ylim(0, 100)
+        else:
+            values = np.arange(len(picture.values)) if picture.seen is None else np.asarray(picture.values)
+            low, high = picture.seen or (-math.inf, math.inf)
+            seen = (values >= low) & (values <= high)
+            _limit(upper, list(picture.lines.values()), seen, picture.log, floor=False)
+            _limit(lower, [picture.noise, picture.doubt], seen, picture.log, floor=True)
+    return figure
+
+
+def _along_numbers(picture: AlongColumn, upper: Any, lower: Any) -> None:
+    values, noise, doubt = np.asarray(picture.values), _finite(picture.noise), _finite(picture.doubt)
+    assert picture.seen is not None
+    for (name, line), colour, dashes in zip(picture.lines.items(), LINES, LINE_DASHES, strict=False):
+        upper.plot(values, _finite(line), color=colour, ls=dashes, lw=1.8, label=cut(name, 32))
+    if picture.whole:
+        lower.fill_between(values, 0, noise, color=NOISE, alpha=0.75, lw=0, label="noise")
+        lower.fill_between(values, noise, noise + doubt, alpha=0.75, lw=0, **STACKED)
+    else:
+        lower.plot(values, noise, "--", color=NOISE, lw=2, label="noise")
+        lower.plot(values, doubt, "-", color=DOUBT, lw=2, label="doubt")
+    for axis in (upper, lower):
+        for end, far in zip(picture.seen, values[[0, -1]], strict=True):
+            axis.axvspan(end, far, color=GREY, alpha=0.14, lw=0, label="not seen in training")
+    upper.set_xlim(values[0], values[-1])
+    ticks = picture.ticks[(picture.ticks >= values[0]) & (picture.ticks <= values[-1])]
+    foot = {"transform": upper.get_xaxis_transform(), "color": "black", "ms": 5, "mew": 0.5, "alpha": 0.5}
+    upper.plot(ticks, np.full(len(ticks), 0.02), "|", **foot)
+
+
+def _along_categories(picture: AlongColumn, upper: Any, lower: Any) -> None:
+    places, names = np.arange(len(picture.values)), [cut(name, 14) for name in picture.values]
+    noise, doubt = _finite(picture.noise), _finite(picture.doubt)
+    width = 0.8 / len(picture.lines)
+    for k, ((name, line), colour) in enumerate(zip(picture.lines.items(), LINES, strict=False)):
+        at = places + (k - (len(picture.lines) - 1) / 2) * width
+        if picture.whole:
+            upper.bar(at, line, width, color=colour, edgecolor="white", label=cut(name, 32))
+        else:  # Points, since a bar would have to begin at zero, where prices and logarithms do not.
+            upper.plot(at, _finite(line), "D", color=colour, label=cut(name, 32))
+    if picture.whole:
+        lower.bar(places, noise, 0.6, color=NOISE, edgecolor="white", label="noise")
+        lower.bar(places, doubt, 0.6, noise, **STACKED)
+    else:
+        lower.plot(places - 0.1, noise, "s", color=NOISE, label="noise")
+        lower.plot(places + 0.1, doubt, "o", color=DOUBT, label="doubt")
+        for axis in (upper, lower):
+            axis.grid(axis="x", color=GREY, alpha=0.2)
+    crowded = sum(map(len, names)) > 36
+    upper.set_xlim(-0.5, len(names) - 0.5)
+    lower.set_xticks(places, names, rotation=35 * crowded, ha="right" if crowded else "center")
+
+
+def _by_method(axis: Any, curves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """A line for each method, the student's on top."""
+    for method in reversed(METHODS):
+        axis.plot(*curves[method], DASHES[method], color=COLOURS[method], lw=1.8, label=METHODS[method])
+
+
+def _diagonal(axis: Any, limits: tuple[float, float], log: bool, label: str | None = None) -> None:
+    """Where both axes, of the same limits, say the same."""
+    axis.plot(limits, limits, "--", color=GREY, lw=1, label=label)
+    axis.set(xlim=limits, ylim=limits)
+    if log:
+        _logarithmic(axis, "xy")
 
 
 def _thousands(axis: Any) -> None:
     """Write large numbers with commas."""
-    for of in (axis.xaxis, axis.yaxis):
-        largest = max(map(abs, of.get_view_interval()))
-        if isinstance(of.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
-            of.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
+
+    for side in (axis.xaxis, axis.yaxis):
+        largest = max(map(abs, side.get_view_interval()))
+        if isinstance(side.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
+            side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _logarithmic(axis: Any, which: str) -> None:
     """Make the axes `which` ("x", "y" or "xy"), whose limits are set, logarithmic with plain numbers."""
-    for of in which:
-        getattr(axis, f"set_{of}scale")("log")
-        one = getattr(axis, f"{of}axis")
-        low, high = getattr(axis, f"get_{of}lim")()
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for name in which:
+        getattr(axis, f"set_{name}scale")("log")
+        side, (low, high) = getattr(axis, f"{name}axis"), getattr(axis, f"get_{name}lim")()
         decades = math.log10(high / low)
         if decades < PLAIN_DECADES:
-            one.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
-            one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-            one.set_minor_formatter(NullFormatter())
+            side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
+            side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+            side.set_minor_formatter(NullFormatter())
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
     """What can be drawn; the rest is a gap."""
     values = np.asarray(values, np.float64)
-    return np.where(np.isfinite(values) & (np.abs(values) < 1e30), values, np.nan)
+    return np.where(np.isfinite(values) & (np.abs(values) < MOST_DRAWN), values, np.nan)
 
 
-def along(fit: Fit, of: dict[str, Any]) -> Figure:
-    """What is predicted along a column, and both uncertainties."""
-    assert fit.table is not None
-    column = next(column for column in fit.table.columns if column.name == of["column"])
-    with _axes(SIZE[0] * 1.0, 2, sharex=isinstance(column, Number)) as (figure, axes):
-        if isinstance(column, Number):
-            _along_numbers(fit, column, of, axes)
-            axes[1].set_xlabel(cut(column.name, 40))
-        else:
-            _along_categories(fit, column, of, axes)
-        for axis in axes:
-            _thousands(axis)
-        handles = {
-            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=3)
-    return figure
-
-
-def _aims(fit: Fit, of: dict[str, Any]) -> tuple[list[tuple[str, np.ndarray]], str]:
-    """The lines of what is predicted, and the name of their axis."""
-    aim = _finite(np.asarray(of["aim"], np.float64))
-    if fit.real:
-        return [("prediction", aim)], cut(fit.target.name, 24)
-    if len(fit.classes) == 2:
-        return [(f"probability of {cut(fit.classes[1])}", 100 * aim[:, 1])], "probability (%)"
-    changing = np.argsort(-np.ptp(aim, axis=0), kind="stable")[: len(CLASSES)]
-    return [(cut(fit.classes[k]), 100 * aim[:, k]) for k in sorted(changing.tolist())], "probability (%)"
-
-
-def _uncertainties(fit: Fit, of: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, str]:
-    """Noise and doubt, standard deviations or per cent of complete ignorance, and the name of their axis."""
-    parts = [np.asarray(of[name], np.float64) for name in ("aleatoric", "epistemic")]
-    if fit.real:
-        noise, doubt = (_finite(np.sqrt(np.maximum(part, 0))) for part in parts)
-        return noise, doubt, f"± {cut(fit.target.name, 20)}"
-    most = most_entropy(len(fit.classes))
-    noise, doubt = (100 * np.maximum(part, 0) / most for part in parts)
-    return noise, doubt, "uncertainty (%)"
-
-
-def _along_numbers(fit: Fit, column: Number, of: dict[str, Any], axes: Any) -> None:
-    values = np.asarray(of["values"], np.float64)
-    seen = (values >= column.low) & (values <= column.high)
-    lines, label = _aims(fit, of)
-    noise, doubt, uncertainty = _uncertainties(fit, of)
-    colours = CLASSES if len(lines) > 1 else (COLOURS["student"],)
-    for (name, line), colour, dashes in zip(lines, colours, LINES, strict=False):
-        axes[0].plot(values, line, color=colour, ls=dashes, lw=1.8, label=name)
-    axes[0].set_ylabel(label)
-    if fit.real:
-        axes[1].plot(values, noise, "--", color=NOISE, lw=2, label="noise")
-        axes[1].plot(values, doubt, "-", color=DOUBT, lw=2, label="doubt")
-        for axis, drawn in ((axes[0], [lines[0][1]]), (axes[1], [noise, doubt])):
-            _limit(axis, np.stack(drawn), seen, log=fit.real.transform == "log", floor=axis is axes[1])
-    else:
-        axes[1].fill_between(values, 0, noise, color=NOISE, alpha=0.75, lw=0, label="noise")
-        axes[1].fill_between(
-            values,
-            noise,
-            noise + doubt,
-            facecolor=DOUBT,
-            alpha=0.75,
-            hatch="////",
-            edgecolor="white",
-            lw=0,
-            label="doubt",
-        )
-        axes[0].set_ylim(-2, 102)
-        axes[1].set_ylim(0, 100)
-    axes[1].set_ylabel(uncertainty)
-    for place, axis in enumerate(axes):
-        for end, far in ((column.low, values[0]), (column.high, values[-1])):
-            axis.axvspan(
-                end,
-                far,
-                color=GREY,
-                alpha=0.14,
-                lw=0,
-                label="not seen in training" if place == 0 and end == column.high else None,
-            )
-        axis.set_xlim(values[0], values[-1])
-    if fit.held is not None and column.name in fit.held.columns:
-        rows = fit.held.columns[column.name][_chosen(fit.held.rows)]
-        inside = rows[(rows >= values[0]) & (rows <= values[-1])]
-        axes[0].plot(
-            inside,
-            np.full(len(inside), 0.02),
-            "|",
-            color="black",
-            ms=5,
-            mew=0.5,
-            alpha=0.5,
-            transform=axes[0].get_xaxis_transform(),
-        )
-
-
-def _limit(axis: Any, drawn: np.ndarray, seen: np.ndarray, *, log: bool, floor: bool) -> None:
+def _limit(axis: Any, lines: list[np.ndarray], seen: np.ndarray, log: bool, floor: bool) -> None:
     """Let the axis show what is predicted where data are, and what lies beyond only as far as that stays readable."""
+    every = _finite(np.stack(lines))
     if log:
-        drawn = np.log10(np.where(drawn > 0, drawn, np.nan))
-    inner, every = drawn[:, seen], drawn
-    if not np.isfinite(inner).any():
+        every = np.log10(np.where(every > 0, every, np.nan))
+    if not np.isfinite(every[:, seen]).any():
         return
-    low, high = np.nanmin(inner), np.nanmax(inner)
+    low, high = np.nanmin(every[:, seen]), np.nanmax(every[:, seen])
     span = max(high - low, 0.2 if log else 0.1 * max(abs(low), abs(high)), 1e-9)
-    low, high = (
-        max(np.nanmin(every), low - 0.8 * span) - 0.08 * span,
-        min(np.nanmax(every), high + 0.8 * span) + 0.08 * span,
-    )
+    low = max(np.nanmin(every), low - 0.8 * span) - 0.08 * span
+    high = min(np.nanmax(every), high + 0.8 * span) + 0.08 * span
     if log:
         axis.set_ylim(*(10.0 ** np.clip([low, high], -300, 300)))
         _logarithmic(axis, "y")
     else:
         axis.set_ylim(0.0 if floor else low, high)
-
-
-def _along_categories(fit: Fit, column: Category, of: dict[str, Any], axes: Any) -> None:
-    lines, label = _aims(fit, of)
-    noise, doubt, uncertainty = _uncertainties(fit, of)
-    aim = np.stack([line for _, line in lines])
-    spread = np.nan_to_num(np.abs(aim - np.nanmean(aim, axis=1, keepdims=True)).max(axis=0))
-    shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_BARS])
-    names = ["(missing)" if of["values"][k] is None else cut(of["values"][k], 14) for k in shown]
-    places = np.arange(len(shown))
-    if fit.real:
-        # Points, since a bar would have to begin at zero, where prices and logarithms do not.
-        axes[0].plot(places, lines[0][1][shown], "D", color=COLOURS["student"], label=lines[0][0])
-        axes[1].plot(places - 0.1, noise[shown], "s", color=NOISE, label="noise")
-        axes[1].plot(places + 0.1, doubt[shown], "o", color=DOUBT, label="doubt")
-        log, every = fit.real.transform == "log", np.ones(len(shown), bool)
-        _limit(axes[0], lines[0][1][None, shown], every, log=log, floor=False)
-        _limit(axes[1], np.stack([noise, doubt])[:, shown], every, log=log, floor=True)
-        for axis in axes:
-            axis.grid(axis="x", color=GREY, alpha=0.2)
-            axis.set_xlim(-0.5, len(shown) - 0.5)
-    else:
-        width = 0.8 / len(lines)
-        colours = CLASSES if len(lines) > 1 else (COLOURS["student"],)
-        for k, ((name, line), colour) in enumerate(zip(lines, colours, strict=False)):
-            at = places + (k - (len(lines) - 1) / 2) * width
-            axes[0].bar(at, line[shown], width, color=colour, edgecolor="white", label=name)
-        axes[1].bar(places, noise[shown], 0.6, color=NOISE, edgecolor="white", label="noise")
-        axes[1].bar(
-            places, doubt[shown], 0.6, noise[shown], color=DOUBT, hatch="////", edgecolor="white", label="doubt"
-        )
-        axes[0].set_ylim(0, 100)
-        axes[1].set_ylim(0, 100)
-    axes[0].set_ylabel(label)
-    axes[1].set_ylabel(uncertainty)
-    crowded = sum(map(len, names)) > 36
-    axes[0].set_xticks(places, [""] * len(names))
-    axes[1].set_xticks(places, names, rotation=35 if crowded else 0, ha="right" if crowded else "center")
-    axes[1].set_xlabel(cut(column.name, 40))
-
-
-def same_answers(fit: Fit, held: Held) -> Figure:
-    """What the student predicts against what its teacher does."""
-    student, teacher = held.told["student"], held.told["sgld"]
-    rows = _chosen(held.rows)
-    with _axes(SIZE[0] * 0.85) as (figure, axis):
-        if isinstance(fit.target, RealTarget):
-            limits = _unit_limits(fit.target, held.y)
-            at = [np.clip(middle(of, fit.target)[rows], *limits) for of in (teacher, student)]
-            name = cut(fit.target.name, 30)
-        else:
-            limits, name = (0.0, 100.0), "probability of the true class (%)"
-            at = [100 * of.classes.probs[np.arange(held.rows), held.y][rows] for of in (teacher, student)]
-        axis.plot(limits, limits, "--", color=GREY, lw=1)
-        axis.plot(*at, "o", ms=3.5, color=COLOURS["student"], alpha=0.6, mew=0)
-        axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {name}", ylabel=f"student: {name}")
-        if fit.real and fit.real.transform == "log":
-            _logarithmic(axis, "xy")
-        _thousands(axis)
-    return figure
-
-
-def same_doubts(fit: Fit, held: Held) -> Figure:
-    """Both uncertainties of the student against those of its teacher."""
-    rows = _chosen(held.rows)
-    pairs = [_told_parts(fit, held.told[method]) for method in ("sgld", "student")]
-    everything = np.concatenate([part[rows] for pair in pairs for part in pair])
-    everything = everything[np.isfinite(everything) & (everything > 0)]
-    log = isinstance(fit.target, RealTarget) and fit.target.transform == "log"
-    with _axes(SIZE[0] * 0.85) as (figure, axis):
-        if log and len(everything):
-            low, high = np.quantile(everything, [0.01, 0.99]).tolist()
-            limits = (0.7 * low, 1.4 * high)
-        else:
-            limits = (0.0, 1.08 * float(np.quantile(everything, 0.995)) if len(everything) else 1.0)
-        axis.plot(limits, limits, "--", color=GREY, lw=1)
-        for place, (name, colour, marker) in enumerate((("noise", NOISE, "s"), ("doubt", DOUBT, "o"))):
-            at = [np.clip(np.nan_to_num(pair[place][rows], posinf=limits[1]), *limits) for pair in pairs]
-            axis.plot(*at, marker, ms=3.5, color=colour, alpha=0.6, mew=0, label=name)
-        unit = f"± {cut(fit.target.name, 24)}" if fit.real else "uncertainty (%)"
-        axis.set(xlim=limits, ylim=limits, xlabel=f"teacher: {unit}", ylabel=f"student: {unit}")
-        if limits[0] > 0:
-            _logarithmic(axis, "xy")
-        _thousands(axis)
-        figure.legend(loc="outside upper center", ncols=2)
-    return figure
-
-
-def _told_parts(fit: Fit, told: Told) -> tuple[np.ndarray, np.ndarray]:
-    """Noise and doubt of each row, as standard deviations or in per cent of complete ignorance."""
-    if fit.real:
-        return told.real.aleatoric_std, told.real.epistemic_std
-    most = most_entropy(len(fit.classes)) / 100
-    return told.classes.expected_entropy / most, told.classes.mutual_information / most
-
-
-def learning(fit: Fit) -> Figure | None:
-    """How close the student was to its teacher as it learned, and how exact the teacher itself is."""
-    lines = [line for line in fit.curve if line["kl"] is not None]
-    if len(lines) < LEAST_CURVE:
-        return None
-    runs = fit.results.get("diagnostics", {}).get("student", {}).get("runs", [])
-    error = runs[0].get("teacher_error") if runs else None
-    with _axes() as (figure, axis):
-        axis.semilogy(
-            [line["step"] for line in lines],
-            [line["kl"] for line in lines],
-            "o-" if len(lines) < 20 else "-",
-            ms=3,
-            color=COLOURS["student"],
-            label="student",
-        )
-        if error:
-            axis.axhline(error, color=COLOURS["sgld"], ls="--", lw=1.5, label="what the teacher itself does not know")
-        _thousands(axis)
-        axis.set(
-            xlabel="steps of each chain", ylabel=textwrap.fill("distance from the teacher (KL divergence, nats)", 28)
-        )
-        figure.legend(loc="outside upper center", ncols=2)
-    return figure
