@@ -10,12 +10,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-
-from darkbayes.errors import InvalidInput, RunError
-from darkbayes.files import write_arrays, write_json, write_text
-from darkbayes.report import markdown, pivot, terminal, write_figure, write_report
 from darkbayes.report.estimates import by_chance, ratio
-from darkbayes.report.fitted.folder import Held, Told, read_fit
 from darkbayes.report.fitted.numbers import (
     calibration_error,
     confidence_verdict,
@@ -27,6 +22,11 @@ from darkbayes.report.fitted.numbers import (
     risks,
     scores,
 )
+
+from darkbayes.errors import InvalidInput, RunError
+from darkbayes.files import write_arrays, write_json, write_text
+from darkbayes.report import markdown, pivot, terminal, write_figure, write_report
+from darkbayes.report.fitted.folder import Held, Told, read_fit
 from darkbayes.report.fitted.words import cautions, kept_words, paragraphs
 from darkbayes.runs import provenance, row
 from darkbayes.tables import (
