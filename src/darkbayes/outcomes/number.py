@@ -331,7 +331,7 @@ COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
 
 
 def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:
-    """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has it.
+    """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
 
     All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
     distributions lose too much in float32 where the spread is small.
