@@ -1,4 +1,6 @@
 PYTHON ?= python3
+# What may be installed; another file tries other versions.
+CONSTRAINTS ?= constraints.txt
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -26,12 +28,14 @@ docs: $(DOCS)
 test: $(READY)
 	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist loadfile tests src
 
-## format, lint, types, layers
+## format, lint, types, layers, docstrings, the image of the service
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/docstrings.py
+	$(BIN)/python scripts/lint_dockerfile.py
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -41,14 +45,14 @@ format: $(READY)
 readme: $(READY)
 	$(BIN)/python scripts/readme.py
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(READY)
 
 $(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[docs]'
 	touch $(DOCS)
 
 clean:

@@ -97,9 +97,9 @@ def teacher(shape: Shape, x: np.ndarray, y: np.ndarray) -> MinibatchChain:
 
 def student(shape: Shape, chain: MinibatchChain, chains: int) -> Distillation:
     """The teacher with its student, trained by SGD."""
-    family = GaussianHead(1) if shape.classes is None else SoftmaxHead(shape.classes)
+    head = GaussianHead(1) if shape.classes is None else SoftmaxHead(shape.classes)
     network = mlp(shape.hidden, shape.student_width)
-    learner = Student(network, family, optax.sgd(shape.learning_rate), shape.student_prior)
+    learner = Student(network, head, optax.sgd(shape.learning_rate), shape.student_prior)
     queries = uniform_box(-10.0, 10.0) if shape.jitter is None else jitter(shape.jitter)
     settings = Settings(num_chains=chains, query_batch=shape.query_batch)
     return distillation(chain, learner, queries, settings)

@@ -72,7 +72,7 @@ def rows(
         "one program, in turn": _one_program(posterior, stored, schema.encode(frame), _in_turn),
         "one program, at once": _one_program(posterior, stored, schema.encode(frame), _at_once),
     }
-    name = f"student {'-'.join(map(str, (*schema.shape, *student_hidden, student.family.width)))}"
+    name = f"student {'-'.join(map(str, (*schema.shape, *student_hidden, student.head.width)))}"
     calls = {name: _session(content, schema.matrices(frame)), f"{name}, int8": _session(small, schema.matrices(frame))}
     times = _take_turns(calls, ways, repetitions)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -120,8 +120,8 @@ def _one_by_one(draws: Draw, x: np.ndarray, hidden: tuple[int, ...]) -> Callable
 
     A draw's noise is the same everywhere; in the file it is an output without weights, for the same work.
     """
-    family = GaussianHead()
-    student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
+    head = GaussianHead()
+    student = Student(mlp(hidden, head.width), head, optax.adam(1e-3))
     like = student.init(jax.random.key(0), jnp.asarray(x))
     shapes = [leaf.shape for leaf in jax.tree.leaves(like)]
     number, runs = len(jax.tree.leaves(draws)[0]), []

@@ -73,8 +73,8 @@ def rows(
 def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
     """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
     schema = infer_schema(*named_table("boston")).schema
-    family = GaussianHead(decompose=True)
-    student = Student(mlp(hidden, family.width), family, optax.adam(1e-3))
+    head = GaussianHead(decompose=True)
+    student = Student(mlp(hidden, head.width), head, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))
     houses = load("boston")

@@ -96,7 +96,9 @@ def conjugate(linear: db.Network) -> Conjugate:
     y = x @ [[1.0], [-0.5]] + rng.normal(size=(6, 1)) / np.sqrt(noise_precision)
     covariance = np.linalg.inv(prior_precision * np.eye(2) + noise_precision * x.T @ x)
     mean = noise_precision * covariance @ x.T @ y[:, 0]
-    posterior = db.Posterior(linear, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=6)
+    posterior = db.Posterior(
+        linear, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=6
+    )
     return Conjugate(posterior, db.data.as_data(x, y), prior_precision, noise_precision, mean, covariance)
 
 

@@ -2,15 +2,17 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 import darkbayes as db
-from darkbayes.tables import Category, ClassTarget, ImageSchema, Number, RealTarget, Schema, TableSchema
+from darkbayes.outcomes import ClassTarget, NumberTarget, SeveralTarget
+from darkbayes.tables import Category, ImageSchema, Number, Schema, TableSchema
 
-PRICE = RealTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
+PRICE = NumberTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
 COLOURS = ("blue", "red", "white")
 
 
@@ -29,8 +31,10 @@ HOUSES = TableSchema(
     PRICE,
     ignored={"id": "every value is different"},
 )
-PRICES = TableSchema(HOUSES.columns, RealTarget("price", "log", center=3.0, scale=0.4, low=5.0, high=50.0))
+PRICES = TableSchema(HOUSES.columns, NumberTarget("price", "log", center=3.0, scale=0.4, low=5.0, high=50.0))
 FLOWERS = TableSchema(HOUSES.columns, ClassTarget("kind", ("0", "1", "12"), "integer"))
+RENT = NumberTarget("rent", "log", center=1.0, scale=0.5, low=1.0, high=9.0)
+PAIR = TableSchema(HOUSES.columns, SeveralTarget((PRICE, RENT)))
 PLANE = TableSchema((number("east", -3, 3), number("north", -2, 2)), ClassTarget("side", ("false", "true"), "boolean"))
 FIELD = TableSchema(PLANE.columns, PRICE)
 DIGITS = ImageSchema(1, 8, 8, center=78.0, scale=96.0, target=ClassTarget("digit", tuple("0123456789"), "integer"))
@@ -39,6 +43,7 @@ SCHEMAS: dict[str, Schema] = {
     "houses": HOUSES,
     "prices": PRICES,
     "flowers": FLOWERS,
+    "pair": PAIR,
     "plane": PLANE,
     "field": FIELD,
     "digits": DIGITS,
@@ -48,13 +53,9 @@ SCHEMAS: dict[str, Schema] = {
 @cache
 def content(name: str) -> bytes:
     """The ONNX file of the student of one of the schemas."""
-    schema = SCHEMAS[name]
-    classes = isinstance(schema.target, ClassTarget)
-    family = (
-        db.outcomes.SoftmaxHead(len(schema.target.classes), decompose=True) if classes else db.outcomes.GaussianHead(decompose=True)
-    )
-    network = db.mlp([16, 16], family.width)
-    student = db.Student(network, family, optax.adam(1e-3))
+    schema: Any = SCHEMAS[name]
+    head = schema.target.head()
+    student = db.Student(db.mlp([16, 16], head.width), head, optax.adam(1e-3))
     params = student.init(jax.random.key(1), jnp.zeros((1, *schema.shape)))
     # As they are, random weights say nearly the same everywhere.
     return db.to_onnx(student, jax.tree.map(lambda leaf: 1.5 * leaf, params), schema)

@@ -242,10 +242,19 @@ def test_precisions_and_scales_must_be_positive(name: str, make: Any, value: Any
         (lambda: db.outcomes.Gaussian(1.0, num_outputs=0), "num_outputs must be a whole number of at least 1, not 0"),
         (lambda: db.outcomes.GaussianSampledNoise(0), "num_outputs must be a whole number of at least 1, not 0"),
         (lambda: db.outcomes.GaussianInputNoise(0), "num_outputs must be a whole number of at least 1, not 0"),
-        (lambda: db.outcomes.GaussianInputNoise(1, 2.0, 1.0), "min_log_variance=2.0 must lie below max_log_variance=1.0"),
-        (lambda: db.outcomes.GaussianInputNoise(1, np.nan, 1.0), "min_log_variance=nan must lie below max_log_variance=1.0"),
+        (
+            lambda: db.outcomes.GaussianInputNoise(1, 2.0, 1.0),
+            "min_log_variance=2.0 must lie below max_log_variance=1.0",
+        ),
+        (
+            lambda: db.outcomes.GaussianInputNoise(1, np.nan, 1.0),
+            "min_log_variance=nan must lie below max_log_variance=1.0",
+        ),
         (lambda: db.priors.ScaleMixturePrior(weight=1.0), "weight must lie between 0 and 1, not 1.0"),
-        (lambda: db.Posterior(db.mlp([], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(), 0), "num_data must be .* not 0"),
+        (
+            lambda: db.Posterior(db.mlp([], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(), 0),
+            "num_data must be .* not 0",
+        ),
         (lambda: db.mlp([3, 0], 1), "a layer's width must be a whole number of at least 1, not 0"),
         (lambda: db.cnn([3], 4, 2, kernel_size=2), "kernel_size must be odd to keep the image's size, not 2"),
         (
@@ -284,9 +293,7 @@ def test_a_network_that_does_not_fit_the_students_family_is_refused(
     posterior: db.Posterior, logistic: db.Network
 ) -> None:
     student = student_of(logistic, db.outcomes.SoftmaxHead(2, decompose=True))
-    message = (
-        r"the student's network returns shape \(1, 2\) for one row, but SoftmaxHead needs \(1, 3\): give its last"
-    )
+    message = r"the student's network returns shape \(1, 2\) for one row, but SoftmaxHead needs \(1, 3\): give its last"
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(chain_of(posterior), student, db.queries.jitter(1.0))
 
@@ -364,7 +371,10 @@ def test_monitored_inputs_are_checked(
 ) -> None:
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(
-            chain_of(posterior), student_of(logistic, db.outcomes.SoftmaxHead(2)), db.queries.jitter(1.0), monitor=monitor
+            chain_of(posterior),
+            student_of(logistic, db.outcomes.SoftmaxHead(2)),
+            db.queries.jitter(1.0),
+            monitor=monitor,
         )
 
 

@@ -227,7 +227,9 @@ def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) 
 
 def test_the_mean_pass_of_a_linear_network_is_the_standard_prediction() -> None:
     """Exactly so in expectation; here at five standard errors of 4,000 passes."""
-    posterior = db.Posterior(db.mlp([6], 1, lambda x: x), db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=4)
+    posterior = db.Posterior(
+        db.mlp([6], 1, lambda x: x), db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=4
+    )
     method = Dropout(posterior, optax.sgd(0.1), 1, None, rate=0.4, input_rate=0.2)
     x = jax.random.normal(jax.random.key(0), (4, 3))
     fitted = method.start(jax.random.key(1), x)
@@ -252,7 +254,9 @@ def make(kind: str, posterior: db.Posterior) -> Any:
 
 @pytest.mark.parametrize("kind", ["sgd", "dropout", "bbb", "vi"])
 @pytest.mark.parametrize(
-    "likelihood", [db.outcomes.GaussianSampledNoise(), db.outcomes.GaussianInputNoise(), db.outcomes.Softmax(2)], ids=lambda it: type(it).__name__
+    "likelihood",
+    [db.outcomes.GaussianSampledNoise(), db.outcomes.GaussianInputNoise(), db.outcomes.Softmax(2)],
+    ids=lambda it: type(it).__name__,
 )
 def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, curve: db.Data, classes: db.Data) -> None:
     method, data = make(kind, tiny(likelihood)), classes if isinstance(likelihood, db.outcomes.Softmax) else curve

@@ -113,7 +113,9 @@ def head() -> LastLayer:
     network = db.mlp([4], 1, jnp.tanh)
     params = network.init(jax.random.key(3), data.x)
     some = db.model.subnetwork(network, params, db.model.last_layer(params))
-    posterior = db.Posterior(some, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=12)
+    posterior = db.Posterior(
+        some, db.outcomes.Gaussian(noise_precision), db.priors.GaussianPrior(prior_precision), num_data=12
+    )
     hidden = np.tanh(np.asarray(data.x, np.float64) @ np.asarray(params[0].weight).T + np.asarray(params[0].bias))
     features = np.concatenate([hidden, np.ones((12, 1))], axis=1)
     precision = prior_precision * np.eye(5) + noise_precision * features.T @ features

@@ -260,7 +260,12 @@ def _student(family: Any, network: db.Network | None = None) -> db.Student:
         (_student(db.outcomes.GaussianHead(decompose=True)), TableSchema(COLUMNS[:1], PRICE), None, "inputs of shape"),
         (_student(db.outcomes.MixtureHead(2)), None, (10,), "MixtureHead cannot be exported"),
         (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 3)), None, (10,), "needs 2 outputs"),
-        (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 2)._replace(layers=None)), None, (10,), "does not say what layers"),
+        (
+            _student(db.outcomes.SoftmaxHead(2), db.mlp([4], 2)._replace(layers=None)),
+            None,
+            (10,),
+            "does not say what layers",
+        ),
         (_student(db.outcomes.SoftmaxHead(2), db.mlp([4], 2, jnp.sin)), None, (10,), "activation sin"),
     ],
 )
@@ -291,7 +296,9 @@ def test_a_file_is_quantised_once(of_target: Any) -> None:
 
 
 def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
-    student = _student(db.outcomes.SoftmaxHead(3), db.sequential([layers.Conv2d(4, 3), layers.Flatten(), layers.Linear(3)]))
+    student = _student(
+        db.outcomes.SoftmaxHead(3), db.sequential([layers.Conv2d(4, 3), layers.Flatten(), layers.Linear(3)])
+    )
     x = np.random.default_rng(0).normal(size=(40, 2, 5, 5)).astype(np.float32)
     params = student.init(jax.random.key(0), x)
 

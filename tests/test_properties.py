@@ -148,7 +148,11 @@ def test_losses_and_predictions_are_one_per_query(
         student = db.outcomes.SoftmaxHead(outputs + 1, decompose)
         targets: Any = db.outcomes.Categorical(jnp.full((draws, batch, outputs + 1), -np.log(outputs + 1), jnp.float32))
     else:
-        student = db.outcomes.GaussianHead(outputs, decompose) if family == "gaussian" else db.outcomes.MixtureHead(2, outputs)
+        student = (
+            db.outcomes.GaussianHead(outputs, decompose)
+            if family == "gaussian"
+            else db.outcomes.MixtureHead(2, outputs)
+        )
         targets = db.outcomes.Normal(jnp.zeros((draws, batch, outputs)), jnp.ones((draws, batch, outputs)))
 
     def all_of_it(raw: jax.Array, targets: Any) -> tuple[Any, Any, Any]:

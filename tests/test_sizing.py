@@ -12,7 +12,9 @@ from darkbayes.student.sizing import _better
 
 
 def make(hidden: tuple[int, ...]) -> db.Student:
-    return db.Student(db.mlp(hidden, 2), db.outcomes.SoftmaxHead(2), optax.adam(optax.cosine_decay_schedule(2e-2, 1500)))
+    return db.Student(
+        db.mlp(hidden, 2), db.outcomes.SoftmaxHead(2), optax.adam(optax.cosine_decay_schedule(2e-2, 1500))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,9 @@ def test_the_best_student_tells_the_expected_entropy_or_variance_of_a_draw(famil
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
     worse = best + 0.3 * jax.random.normal(jax.random.key(5), (50, *best.shape))
     assert (jax.jit(jax.vmap(family.loss, (0, None)))(worse, targets) > family.loss(best, targets)).all()
-    expected = targets.statistics()["entropy" if isinstance(targets, db.outcomes.Categorical) else "variance"].mean(axis=0)
+    expected = targets.statistics()["entropy" if isinstance(targets, db.outcomes.Categorical) else "variance"].mean(
+        axis=0
+    )
     np.testing.assert_allclose(family.predict(best)[1], expected, rtol=1e-5)
 
 

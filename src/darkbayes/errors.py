@@ -9,7 +9,17 @@ import numpy as np
 
 
 class InvalidInput(ValueError):
-    """An argument that cannot be used; the message names it, its value and the remedy."""
+    """An argument that cannot be used; the message names it, its value and the remedy.
+
+    Args:
+        message: for people.
+        option: the setting that is the remedy, where there is one: each front door has a name of its own for it.
+        value: what to set it to.
+    """
+
+    def __init__(self, message: str, *, option: str | None = None, value: str | None = None):
+        super().__init__(message)
+        self.option, self.value = option, value
 
 
 class Divergence(RuntimeError):

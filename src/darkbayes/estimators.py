@@ -2,13 +2,12 @@
 
 `DistilledRegressor` and `DistilledClassifier` fit as ``darkbayes fit`` does (`darkbayes.fit`), with nothing to choose.
 They take arrays of numbers, NaN where one is missing, and pandas frames, whose columns may also be categories, text or
-truth values. What was found out of the columns is told in `notes_`, how the teacher was run in `choices_`, and whether
-its chains agree in `diagnosis_`.
+truth values. What was found out of the columns is in `notes_`, how the teacher was run in `choices_`, and whether its
+chains agree in `diagnosis_`.
 """
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,22 +19,11 @@ from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
-from darkbayes.fit import Options, Start, fit, make_posterior, make_student, predictions, table_queries
-from darkbayes.predict import ClassPredictive, Predictive, predict_student
+from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
+from darkbayes.outcomes import OUTCOMES, ClassPrediction, ClassTarget, SeveralTarget
+from darkbayes.predict import predict_student
 from darkbayes.student import Student
-from darkbayes.tables import (
-    ClassPredictions,
-    ClassTarget,
-    RealPredictions,
-    RealTarget,
-    Table,
-    TableSchema,
-    frame_of,
-    from_columns,
-    infer_schema,
-    schema_from_dict,
-    schema_to_dict,
-)
+from darkbayes.tables import Table, TableSchema, frame_of, from_columns, infer_inputs, schema_from_dict, schema_to_dict
 from darkbayes.tables.columns import TRUTH, text_of
 from darkbayes.teacher import Choices
 from darkbayes.types import Data
@@ -93,6 +81,8 @@ class _Distilled(BaseEstimator):
         chains: int = 8,
         time_budget: float | None = 300.0,
         max_steps: int | None = None,
+        likelihood: str | None = None,
+        head: str | None = None,
         random_state: Any = None,
         warm_start: bool = False,
     ):
@@ -101,6 +91,8 @@ class _Distilled(BaseEstimator):
         self.chains = chains
         self.time_budget = time_budget
         self.max_steps = max_steps
+        self.likelihood = likelihood
+        self.head = head
         self.random_state = random_state
         self.warm_start = warm_start
 
@@ -110,14 +102,15 @@ class _Distilled(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    @property
-    def _classes(self) -> int | None:
-        """How many classes there are to tell apart; None for a number."""
-        return None
-
     def _options(self) -> Options:
         return Options(
-            _widths(self.hidden), _widths(self.student_hidden), self.chains, self.time_budget, self.max_steps
+            _widths(self.hidden),
+            _widths(self.student_hidden),
+            self.chains,
+            self.time_budget,
+            self.max_steps,
+            self.likelihood,
+            self.head,
         )
 
     def _goes_on(self) -> bool:
@@ -150,25 +143,18 @@ class _Distilled(BaseEstimator):
                 raise InvalidInput(f"X holds an infinite number, in row {row} of column {name!r}: correct or remove it")
         return table
 
-    def _learn(self, table: Table, y: Any, name: str, task: Any) -> Self:
-        """Fit to columns and targets, `y` being numbers or the numbers of classes."""
+    def _learn(self, table: Table, values: np.ndarray, schema: TableSchema) -> Self:
+        """Fit to columns and the values of the target, as its `encode` takes them."""
         options = self._options()
-        goes_on = self._goes_on()
-        if goes_on:
+        start = None
+        if self._goes_on():
             self._require_same_networks(options)
-            schema = self.schema_
-        else:
-            target = _free_name(name, table)
-            together = dataclasses.replace(table, columns=table.columns | from_columns({target: y}).columns)
-            found = infer_schema(together, target, task=task, least=LEAST_ROWS, chosen=True)
-            schema, self.notes_ = self._named(found.schema), found.notes
-        x = schema.encode(frame_of(table, schema))
-        encoded = schema.target.encode(y) if isinstance(schema.target, RealTarget) else np.asarray(y, np.int32)
+            start = Start(self.draws_, self.params_)
+        x, y = schema.encode(frame_of(table, schema)), schema.target.encode(values)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        start = Start(self.draws_, self.params_) if goes_on else None
         fitted = fit(
-            Data(x, encoded),  # pyright: ignore[reportArgumentType]
-            self._classes,
+            Data(x, y),  # pyright: ignore[reportArgumentType]
+            schema.target,
             jax.random.key(seed),
             options,
             queries=table_queries(schema),
@@ -179,10 +165,6 @@ class _Distilled(BaseEstimator):
         self.choices_, self.diagnosis_ = fitted.choices, fitted.diagnosis.as_dict()
         return self
 
-    def _named(self, schema: TableSchema) -> TableSchema:
-        """The schema with the target as its owner calls it."""
-        return schema
-
     def _require_same_networks(self, options: Options) -> None:
         for name, params in (("hidden", self.draws_.network), ("student_hidden", self.params_)):
             widths = tuple(layer.bias.shape[-1] for layer in params[:-1])
@@ -192,28 +174,28 @@ class _Distilled(BaseEstimator):
                     f"{getattr(options, name)}: set it back, or set warm_start=False"
                 )
 
-    def _student(self) -> Student:
-        return make_student(self._classes, self._options(), 1)
+    @property
+    def _target(self) -> Any:
+        return self.schema_.target
 
-    def _predictives(self, X: Any) -> Iterator[tuple[Predictive, int]]:
-        """What the student says of the standardised target, `ROWS` rows at a time, and how many of them count."""
+    def _student(self) -> Student:
+        return make_student(self._target, self._options(), 1)
+
+    def _prediction(self, X: Any) -> Any:
+        """What the student says of each row in the target's own unit; `ROWS` of them at a time."""
         check_is_fitted(self)
         x = self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_))
-        student = self._student()
+        student, parts = self._student(), []
         for start in range(0, len(x), ROWS):
             part = x[start : start + ROWS]
             filled = np.zeros((ROWS, x.shape[1]), np.float32)
             filled[: len(part)] = part
-            yield predict_student(student, self.params_, filled), len(part)
+            parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
+        return parts[0].joined(parts[1:])
 
-    def _told(self, X: Any) -> Any:
-        """Predictions in the target's own unit."""
-        parts = []
-        for predictive, number in self._predictives(X):
-            found = predictions(self.schema_.target, predictive)
-            parts.append({name: values[:number] for name, values in vars(found).items()})
-        kind = RealPredictions if self._classes is None else ClassPredictions
-        return kind(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    def _uncertainty(self, prediction: Any) -> Decomposition:
+        noise, doubt = prediction.parts
+        return Decomposition(noise + doubt, noise, doubt)
 
     def to_onnx(self) -> bytes:
         """The fitted student as an ONNX file, which reads the columns as they are (`darkbayes.export`)."""
@@ -276,8 +258,7 @@ class _Distilled(BaseEstimator):
     def _like(self, number: int) -> dict[str, Any]:
         """Weights of the right shapes: the student's, and so many draws."""
         x = np.zeros((1, *self.schema_.shape), np.float32)
-        y = np.zeros((1, 1), np.float32)
-        posterior = make_posterior(Data(x, y), self._classes, self._options())  # pyright: ignore[reportArgumentType]
+        posterior = make_posterior(Data(x, x), self._target, self._options())  # pyright: ignore[reportArgumentType]
         key = jax.random.key(0)
         params, draw = jax.eval_shape(lambda: (self._student().init(key, x), posterior.init(key, x)))  # pyright: ignore[reportArgumentType]
         draws = jax.tree.map(lambda leaf: np.zeros((number, *leaf.shape), leaf.dtype), draw)
@@ -305,44 +286,127 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         schema_: what the columns are, and how the target is modelled.
         notes_: what was decided about the columns, in words.
         choices_: how the teacher was run (`darkbayes.teacher.Choices`).
-        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
 
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (50,),
+        student_hidden: tuple[int, ...] = (100, 100),
+        chains: int = 8,
+        time_budget: float | None = 300.0,
+        max_steps: int | None = None,
+        task: str = "regression",
+        likelihood: str | None = None,
+        head: str | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+    ):
+        super().__init__(
+            hidden=hidden,
+            student_hidden=student_hidden,
+            chains=chains,
+            time_budget=time_budget,
+            max_steps=max_steps,
+            likelihood=likelihood,
+            head=head,
+            random_state=random_state,
+            warm_start=warm_start,
+        )
+        self.task = task
+
+    def __sklearn_tags__(self) -> Any:
+        """It predicts several numbers as well."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from rows `X` and their numbers `y`."""
+        """Learn from rows.
+
+        Args:
+            X: the rows.
+            y: their numbers, ``[rows]``, or several of each, ``[rows, targets]``.
+
+        Returns:
+            The estimator itself.
+        """
         table = self._read(X, reset=not self._goes_on())
-        return self._learn(table, _numbers(self, X, y), str(getattr(y, "name", None) or "y"), "regression")
+        values = _numbers(self, X, y)
+        if self._goes_on():
+            if values.shape[1:] != (len(self._target.names),) * (values.ndim - 1):
+                raise InvalidInput(f"y has shape {values.shape}, but {self._target.name} was learnt: give the same")
+            return self._learn(table, values, self.schema_)
+        names = _target_names(y, values, table)
+        columns = from_columns(dict(zip(names, np.atleast_2d(values.T), strict=True))).columns
+        together = dataclasses.replace(table, columns=table.columns | columns)
+        rows = np.arange(table.rows)
+        kind = OUTCOMES.kind(columns, self.task, [])
+        schema, _, self.notes_ = infer_schema(together, names, kind, usable=rows, rows=rows, chosen=True)
+        return self._learn(table, values, schema)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of each row's target; with `return_std`, and its standard deviation."""
-        told = self._told(X)
-        return (told.mean, told.std) if return_std else told.mean
+        """The mean of each row's target.
+
+        Args:
+            X: the rows.
+            return_std: whether the standard deviation is returned as well.
+
+        Returns:
+            The means, or means and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
+        """
+        prediction = self._prediction(X)
+        return tuple(map(_flat, (prediction.mean, prediction.std))) if return_std else _flat(prediction.mean)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
-        """The ends of the central interval that holds the target with probability `level`, ``[rows, 2]``."""
+        """The central interval that holds the target with a probability.
+
+        Args:
+            X: the rows.
+            level: the probability.
+
+        Returns:
+            The ends, ``[rows, 2]``, or ``[rows, targets, 2]`` of several targets.
+        """
         require_share("level", level)
-        return np.stack(self._told(X).interval(self.schema_.target, level), axis=1)
+        return np.stack(list(map(_flat, self._prediction(X).interval(level))), axis=-1)
 
     def predict_dist(self, X: Any) -> Any:
-        """What is believed of each row's target: a frozen distribution of `scipy.stats`, normal or log-normal."""
-        from scipy import stats
+        """What is believed of each row's target.
 
-        told, target = self._told(X), self.schema_.target
-        if isinstance(target, RealTarget) and target.transform == "identity":
-            return stats.norm(told.location, told.spread)
-        return stats.lognorm(told.spread, scale=np.exp(told.location))
+        Args:
+            X: the rows.
+
+        Returns:
+            A prediction (`darkbayes.outcomes`), which has ``cdf``, ``quantile``, ``interval`` and ``log_prob``.
+        """
+        return self._prediction(X)
 
     def decompose(self, X: Any) -> Decomposition:
-        """The variance of each row's target, and its parts, which add up."""
-        told = self._told(X)
-        return Decomposition(told.std**2, told.aleatoric_std**2, told.epistemic_std**2)
+        """The variance of each row's target, and its parts, which add up; means over several targets.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            The variances.
+        """
+        return self._uncertainty(self._prediction(X))
 
     def log_score(self, X: Any, y: Any) -> float:
-        """The mean log density of the numbers `y`, in their own unit; larger is better."""
-        told = self._told(X)
-        return float(np.mean(told.log_density(self.schema_.target, _numbers(self, X, y))))
+        """The mean log density of numbers, in their own unit; larger is better.
+
+        Args:
+            X: the rows.
+            y: their numbers.
+
+        Returns:
+            The score.
+        """
+        return float(np.mean(self._prediction(X).log_prob(self._target.truth(_numbers(self, X, y)))))
 
 
 class DistilledClassifier(ClassifierMixin, _Distilled):
@@ -367,30 +431,40 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         schema_: what the columns are.
         notes_: what was decided about the columns, in words.
         choices_: how the teacher was run (`darkbayes.teacher.Choices`).
-        diagnosis_: whether its chains agree and the student follows, as `darkbayes.Diagnosis.as_dict` tells it.
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
 
     classes_: np.ndarray
 
-    @property
-    def _classes(self) -> int:
-        return len(self.classes_)
-
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from rows `X` and their labels `y`."""
+        """Learn from rows.
+
+        Args:
+            X: the rows.
+            y: their labels.
+
+        Returns:
+            The estimator itself.
+        """
         table = self._read(X, reset=not self._goes_on())
         labels = _labels(self, X, y)
         if self._goes_on():
-            codes = self._codes(labels)
+            codes, schema = self._codes(labels), self.schema_
         else:
             self.classes_, codes = np.unique(labels, return_inverse=True)
             if len(self.classes_) == 1:
                 raise InvalidInput(
                     f"y holds one class only, {self.classes_.tolist()[0]!r}: give examples of at least two classes"
                 )
-        return self._learn(table, codes, str(getattr(y, "name", None) or "y"), "classification")
+            rows, (name,) = np.arange(table.rows), _target_names(y, labels, table)
+            schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=rows, chosen=True)
+            kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
+            names = tuple(map(_class_name, self.classes_.tolist()))
+            target = ClassTarget(name, names, kinds.get(self.classes_.dtype.kind, "text"))
+            schema = dataclasses.replace(schema, target=target)
+        return self._learn(table, np.asarray(schema.target.classes, object)[codes], schema)
 
     def _codes(self, labels: np.ndarray) -> np.ndarray:
         """The number of each label in `classes_`."""
@@ -401,45 +475,76 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
             )
         return np.searchsorted(self.classes_, labels)
 
-    def _named(self, schema: TableSchema) -> TableSchema:
-        kinds = {"b": "boolean", "i": "integer", "u": "integer"}
-        names = tuple(map(_class_name, self.classes_.tolist()))
-        target = ClassTarget(schema.target.name, names, kinds.get(self.classes_.dtype.kind, "text"))  # pyright: ignore[reportArgumentType]
-        return dataclasses.replace(schema, target=target)
-
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row."""
-        found = self.predict_log_proba(X)
-        return self.classes_[np.argmax(found, axis=1)]
+        """The most probable class.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            The label of each row.
+        """
+        return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, ``[rows, classes]``."""
+        """The probability of each class.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            The probabilities, ``[rows, classes]``.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of the probabilities, which are finite where these are too small to tell from zero."""
-        parts = []
-        for predictive, number in self._predictives(X):
-            assert isinstance(predictive, ClassPredictive)
-            parts.append(np.asarray(predictive.log_probs, np.float64)[:number])
-        found = np.concatenate(parts)
-        # The student adds up in single precision.
-        return found - np.log(np.sum(np.exp(found), axis=1, keepdims=True))
+        """The logarithms of the probabilities, which are finite where these are too small to tell from zero.
 
-    def predict_dist(self, X: Any) -> ClassPredictions:
-        """The probabilities of each row, with their entropy and its parts."""
-        return self._told(X)
+        Args:
+            X: the rows.
+
+        Returns:
+            The logarithms, ``[rows, classes]``.
+        """
+        logs = self._prediction(X).log_probs
+        # The student adds up in single precision.
+        return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
+
+    def predict_dist(self, X: Any) -> ClassPrediction:
+        """The probabilities of each row, with their entropy and its parts.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            The prediction.
+        """
+        return self._prediction(X)
 
     def decompose(self, X: Any) -> Decomposition:
-        """The entropy of each row's class in nats, and its parts, which add up."""
-        told = self._told(X)
-        return Decomposition(told.entropy, told.expected_entropy, told.mutual_information)
+        """The entropy of each row's class in nats, and its parts, which add up.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            The entropies.
+        """
+        return self._uncertainty(self._prediction(X))
 
     def log_score(self, X: Any, y: Any) -> float:
-        """The mean log probability of the labels `y`; larger is better."""
-        found = self.predict_log_proba(X)
+        """The mean log probability of labels; larger is better.
+
+        Args:
+            X: the rows.
+            y: their labels.
+
+        Returns:
+            The score.
+        """
+        logs = self.predict_log_proba(X)
         codes = self._codes(_labels(self, X, y))
-        return float(np.mean(found[np.arange(len(codes)), codes]))
+        return float(np.mean(logs[np.arange(len(codes)), codes]))
 
     def _saved(self) -> dict[str, Any]:
         values = self.classes_.tolist()
@@ -464,11 +569,24 @@ def _plain(value: Any) -> Any:
     return value.item()
 
 
-def _free_name(name: str, table: Table) -> str:
-    """A name for the target that no column has."""
-    while name in table.columns:
-        name += "_"
-    return name
+def _flat(values: np.ndarray) -> np.ndarray:
+    """Without the axis of the targets where there is one alone."""
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _target_names(y: Any, values: np.ndarray, table: Table) -> list[str]:
+    """A name for each target that no column has."""
+    if values.ndim > 1:
+        names = [str(name) for name in getattr(y, "columns", [f"y{k}" for k in range(values.shape[1])])]
+    else:
+        names = [str(getattr(y, "name", None) or "y")]
+    taken = set(table.columns)
+    for place, name in enumerate(names):
+        while name in taken:
+            name += "_"
+        names[place] = name
+        taken.add(name)
+    return names
 
 
 def _class_name(label: Any) -> str:
@@ -487,8 +605,11 @@ def _one_per_row(estimator: Any, X: Any, y: Any) -> np.ndarray:
 
 
 def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
-    """The targets as numbers, one for each row."""
-    found = _one_per_row(estimator, X, y)
+    """The targets as numbers, one for each row, or several."""
+    several = np.ndim(y) == 2 and np.shape(y)[1] > 1
+    if several:
+        check_consistent_length(X, y)
+    found = np.asarray(y) if several else _one_per_row(estimator, X, y)
     if np.iscomplexobj(found):
         raise InvalidInput(f"Complex data not supported: y has type {found.dtype}")
     assert_all_finite(found, input_name="y")

@@ -30,8 +30,7 @@ from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, re
 from darkbayes.data import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
-from darkbayes.progress import progress_bar
-from darkbayes.student import Distillation, DistillationState, SideBySide, Student, steps_of
+from darkbayes.student import Distillation, DistillationState, SideBySide, Snapshot, Student, follow, steps_of
 from darkbayes.teacher import Choices, MinibatchChain, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
@@ -106,22 +105,11 @@ class Run:
                 raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
             state, start = found
         metrics = _metrics_until(folder / "metrics.jsonl", start)
-        saved, pause = time.time(), CHECKPOINT_SECONDS
-        with (
-            metrics.open("a", encoding="utf-8") as lines,
-            progress_bar(name, steps, quiet=self.quiet, start=start) as show,
-        ):
-            for snapshot in distillation.run(state, steps, deadline):
-                state = snapshot.state
-                show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
-                line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
-                lines.write(json.dumps(line) + "\n")
-                if time.time() - saved > pause:
-                    lines.flush()
-                    began = time.time()
-                    save_checkpoint(folder / "checkpoint", state, snapshot.step)
-                    saved = time.time()
-                    pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
+        with metrics.open("a", encoding="utf-8") as lines:
+            keeper = _Keeper(folder / "checkpoint", lines)
+            state, _ = follow(
+                distillation, state, steps, deadline=deadline, label=None if self.quiet else name, watch=keeper.watch
+            )
         save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
         diagnosis = distillation.diagnose(state, _divergences(metrics))
@@ -159,6 +147,26 @@ class Run:
         paths = sorted(self.path.rglob(f"{kind}.json"))
         found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
         return {kind: found} if found else {}
+
+
+class _Keeper:
+    """Writes what a distillation says as it goes, and a checkpoint when one is due."""
+
+    def __init__(self, folder: Path, lines: Any):
+        """Checkpoints go into `folder`, metrics into the open file `lines`."""
+        self.folder, self.lines = folder, lines
+        self.saved, self.pause = time.time(), CHECKPOINT_SECONDS
+
+    def watch(self, snapshot: Snapshot) -> None:
+        """Keep what a snapshot says."""
+        line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
+        self.lines.write(json.dumps(line) + "\n")
+        if time.time() - self.saved > self.pause:
+            self.lines.flush()
+            began = time.time()
+            save_checkpoint(self.folder, snapshot.state, snapshot.step)
+            self.saved = time.time()
+            self.pause = max(CHECKPOINT_SECONDS, (self.saved - began) / CHECKPOINT_SHARE)
 
 
 def check_folder(path: Path, *, resume: bool) -> bool:

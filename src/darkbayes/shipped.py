@@ -42,7 +42,9 @@ class Shipped:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            self._session = onnxruntime.InferenceSession(content or self.path, options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                content or self.path, options, providers=["CPUExecutionProvider"]
+            )
         except Exception as problem:  # onnxruntime's own errors share no other base.
             raise RunError(
                 f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "

@@ -31,15 +31,20 @@ class Network(NamedTuple):
     """
 
     init: Callable[[Key, Array], PyTree]
+    """Random weights for inputs like `x`."""
     apply: Callable[[PyTree, Array], Array]
+    """What the network makes of inputs."""
     layers: tuple[Any, ...] | None = None
+    """Descriptions of the layers, in order; None if they are not known."""
 
 
 class Data(NamedTuple):
     """Inputs and targets with the examples along the first axis."""
 
     x: Array
+    """``[examples, ...]``."""
     y: Array
+    """``[examples]`` for classes, ``[examples, outputs]`` for numbers."""
 
 
 class Info(NamedTuple):

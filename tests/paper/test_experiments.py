@@ -135,10 +135,10 @@ def test_published_numbers_stand_by_the_data_set_that_they_are_of(tmp_path, monk
     for metric, published in uci.PUBLISHED.items():
         rows = [row for row in results["rows"] if row["metric"] == metric]
         assert [row["dataset"] for row in rows if row["method"] == "student"] == list(ALL_DATASETS)
-        for method, cells in published.items():
+        for method, (means, errors) in published.items():
             quoted = [row for row in rows if row["method"] == f"{method}, published"]
             assert [(row["dataset"], row["mean"], row["se"]) for row in quoted] == [
-                (name, *cell) for name, cell in zip(ALL_DATASETS, cells, strict=True)
+                *zip(ALL_DATASETS, means, errors, strict=True)
             ]
 
 
@@ -170,8 +170,8 @@ def test_a_teacher_that_tunes_itself_leaves_what_it_chose(finished, capsys):
         return
     (chosen,) = results["choices"].values()
     assert len(chosen) == 2, "one for each split"
-    assert len({of["step_size"] for of in chosen}) == 2
-    assert len({of["steps"] for of in chosen}) == 1
+    assert len({run["step_size"] for run in chosen}) == 2
+    assert len({run["steps"] for run in chosen}) == 1
     lines = (out / next(iter(results["choices"])) / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == chosen[0]["steps"]
     assert "What the teacher chose" in (out / "report.html").read_text()
@@ -235,7 +235,8 @@ def test_the_unit_of_a_feature_changes_nothing_that_is_learned_from(unit):
     """A thousandth or a thousand of every feature: the same inputs but for rounding, and so the same results."""
     table = load("boston")
     plain, other = (
-        regression.split_table(of, boston.PRESETS["quick"], 1, 0)[0] for of in (table, table._replace(x=table.x * unit))
+        regression.split_table(rows, boston.PRESETS["quick"], 1, 0)[0]
+        for rows in (table, table._replace(x=table.x * unit))
     )
     for name in ("train", "test"):
         np.testing.assert_allclose(getattr(other, name).x, getattr(plain, name).x, rtol=1e-6, atol=1e-6)

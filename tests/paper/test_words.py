@@ -57,7 +57,7 @@ def uci(random: np.random.Generator) -> tuple[list[dict], dict, dict]:
     """Likewise for ``paper/uci.py``; the student is ahead on yacht alone."""
     rows = []
     for dataset, student in (("wine", -1.0), ("yacht", -0.9)):
-        found = [
+        scores = [
             row("sgld", "log_likelihood", [-0.9, -0.8]),
             row("student", "log_likelihood", [student, student - 0.01]),
             published("pbp", "log_likelihood", -0.97, 0.01),
@@ -65,7 +65,7 @@ def uci(random: np.random.Generator) -> tuple[list[dict], dict, dict]:
             row("student", "rmse", [0.5, 0.6]),
             published("pbp", "rmse", 0.64, 0.01),
         ]
-        rows += [one | {"dataset": dataset} for one in found]
+        rows += [one | {"dataset": dataset} for one in scores]
     return rows, {"trials": 2}, {}
 
 

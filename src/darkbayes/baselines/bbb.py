@@ -37,8 +37,11 @@ class BayesByBackprop(Trained):
     """
 
     samples: int = eqx.field(converter=plain, default=1)
+    """Draws of q at each step."""
     initial_std: float = eqx.field(converter=plain, default=0.01)
+    """The standard deviation of every weight to begin with."""
     kl_weights: Literal["uniform", "geometric"] = "uniform"
+    """How the prior's share of the loss is spread over the minibatches of an epoch."""
 
     def __check_init__(self) -> None:
         require_count("samples", self.samples)

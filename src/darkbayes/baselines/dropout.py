@@ -53,7 +53,9 @@ class Dropout(Trained):
     """
 
     rate: float = eqx.field(converter=plain)
+    """The probability of dropping a hidden unit."""
     input_rate: float = eqx.field(converter=plain, default=0.0)
+    """The probability of dropping an input."""
 
     def __check_init__(self) -> None:
         for name, value in (("rate", self.rate), ("input_rate", self.input_rate)):

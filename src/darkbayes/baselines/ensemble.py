@@ -31,7 +31,9 @@ class Ensemble(eqx.Module):
     """
 
     member: Trained
+    """The method that is fitted from each start."""
     size: int = eqx.field(converter=plain, default=5)
+    """How many starts."""
 
     def __check_init__(self) -> None:
         require_count("size", self.size)

@@ -22,7 +22,9 @@ class MeanField(eqx.Module):
     """A Gaussian for each parameter: its mean, and rho, the inverse softplus of its standard deviation."""
 
     mean: Draw
+    """mu."""
     rho: Draw
+    """The inverse softplus of sigma."""
 
     @property
     def std(self) -> Draw:

@@ -39,6 +39,18 @@ def optimise(
 ) -> PyTree:
     """Lower ``loss(key, step, params, batch)`` by `steps` steps of `optimiser`; steps count from 0.
 
+    Args:
+        loss: what to lower, a function of a key, the step, the parameters and a batch.
+        params: where to begin.
+        optimiser: one of optax's.
+        data: all examples.
+        key: where the randomness comes from.
+        batch_size: examples a step, drawn with replacement; None for all of them.
+        steps: how many steps to take.
+
+    Returns:
+        The parameters after the last step.
+
     >>> data = Data(jax.numpy.ones((8, 1)), jax.numpy.ones((8, 1)))
     >>> error = lambda key, step, slope, batch: jax.numpy.mean((slope * batch.x - batch.y) ** 2)
     >>> slope = jax.numpy.zeros(())
@@ -59,15 +71,16 @@ def optimise(
 
 
 class Trained(eqx.Module):
-    """A method that an optimiser trains; its subclasses are the methods.
-
-    `batch_size` examples a step are drawn with replacement, None for all of them.
-    """
+    """A method that an optimiser trains; its subclasses are the methods."""
 
     posterior: Posterior
+    """What is fitted."""
     optimiser: optax.GradientTransformation
+    """One of optax's."""
     steps: int = eqx.field(converter=plain)
+    """How many steps it takes."""
     batch_size: int | None = eqx.field(converter=plain)
+    """Examples a step, drawn with replacement; None for all of them."""
 
     def __check_init__(self) -> None:
         if not isinstance(self.optimiser, optax.GradientTransformation):
@@ -112,7 +125,11 @@ def _fit(method: Trained, key: Key, data: Data) -> PyTree:
 
 
 def raise_if_diverged(fitted: PyTree) -> None:
-    """Refuse a fit whose numbers are not all finite, as ``jax.vmap(method.fit)`` may return it."""
+    """Refuse a fit whose numbers are not all finite, as ``jax.vmap(method.fit)`` may return it.
+
+    Args:
+        fitted: what a method's `fit` returned; nothing is asked of it while it is traced.
+    """
     leaves = [leaf for leaf in jax.tree.leaves(fitted) if not isinstance(leaf, Tracer)]
     if not all(np.isfinite(leaf).all() for leaf in leaves):
         raise Divergence("the fit diverged: use a smaller learning rate (try a tenth), or standardise the data")

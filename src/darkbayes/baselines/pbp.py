@@ -92,9 +92,13 @@ class PBPState(NamedTuple):
     """What is known of the weights and of both precisions."""
 
     weights: tuple[Weights, ...]
+    """Those of each layer."""
     noise: Gamma
+    """The precision of the noise."""
     prior: Gamma
+    """The precision of the weights' prior."""
     factors: tuple[PriorFactors, ...]
+    """What the prior said of the weights of each layer, to be taken back before it is said again."""
 
 
 def linear_moments(weights: Weights, mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -39,8 +39,11 @@ class VariationalInference(Trained):
     """
 
     samples: int = eqx.field(converter=plain, default=1)
+    """Draws of q at each step."""
     initial_std: float = eqx.field(converter=plain, default=0.01)
+    """The standard deviation of every weight to begin with."""
     empirical: bool = True
+    """Whether the prior is fitted along with q, in place of the posterior's own."""
 
     def __check_init__(self) -> None:
         require_count("samples", self.samples)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from darkbayes.cli.common import remedy
 from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serve
 from darkbayes.cli.research import Bench, Data, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
@@ -107,7 +108,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(BROKEN_PIPE) from None
     except (InvalidInput, RunError, DataError, OSError) as problem:
-        print(f"darkbayes: {problem}", file=sys.stderr)
+        print(f"darkbayes: {problem}{remedy(problem)}", file=sys.stderr)
         raise SystemExit(2) from None
     except Divergence as problem:
         print(f"darkbayes: {problem}", file=sys.stderr)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +42,16 @@ def seconds(text: str) -> float | None:
     if not 0 < duration < math.inf:
         raise InvalidInput(f"--time-budget {text!r} is no duration: write 60s, 5m, 1h or none")
     return duration
+
+
+def remedy(problem: Exception) -> str:
+    """The option that mends what is wrong, if there is one.
+
+    >>> remedy(InvalidInput("leave it out", option="ignore", value="crime rate"))
+    " (--ignore 'crime rate')"
+    """
+    option, wanted = getattr(problem, "option", None), getattr(problem, "value", None)
+    return f" (--{option}{'' if wanted is None else ' ' + shlex.quote(wanted)})" if option else ""
 
 
 def check_seed(seed: int) -> None:

@@ -21,11 +21,13 @@ from darkbayes.cli.common import (
     tell,
     value,
 )
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, require_share
+from darkbayes.outcomes import OUTCOMES, ClassTarget
 
 Required = tyro.conf.Positional[Path]
 RunFolder = Annotated[Required, value("RUN")]
 OnBad = Literal["refuse", "skip"]
+Task: Any = tyro.extras.literal_type_from_choices(OUTCOMES.tasks)
 Delimiter = Annotated[str | None, value("CHARACTER", default=False)]
 
 
@@ -42,10 +44,14 @@ class Fit:
 
     source: Annotated[Required, value("FILE|FOLDER")]
     """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
-    target: Annotated[str | None, value("COLUMN", default=False)] = None
-    """the column to predict; not for images"""
-    task: Literal["auto", "regression", "classification"] = "auto"
-    """whether to predict a number or a class; by default the target's values tell"""
+    target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
+    """the column to predict, or several columns of numbers; not for images"""
+    task: Task = "auto"
+    """what the target is; by default its values tell"""
+    likelihood: Annotated[str | None, value("NAME", default=False)] = None
+    """how the sampled network speaks of it: for numbers one-noise (the default) or input-noise"""
+    head: Annotated[str | None, value("NAME", default=False)] = None
+    """how the student speaks of it: for numbers gaussian (the default) or mixture"""
     time_budget: Annotated[str, value("TIME")] = "5m"
     """how long sampling and distilling may take at most: 60s, 5m, 1h, or none"""
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
@@ -85,7 +91,14 @@ class Fit:
 
         out = self.out or Path("runs") / self._name()
         check_folder(out, resume=self.resume)
-        options = Options(tuple(self.hidden), tuple(self.student_hidden), self.chains, seconds(self.time_budget))
+        options = Options(
+            tuple(self.hidden),
+            tuple(self.student_hidden),
+            self.chains,
+            seconds(self.time_budget),
+            likelihood=self.likelihood,
+            head=self.head,
+        )
         prepared = self._prepared()
         tell(prepared.notes, self.quiet)
         results = fit_folder(prepared, self._config(), options, self.seed, out, resume=self.resume, quiet=self.quiet)
@@ -100,15 +113,15 @@ class Fit:
         from darkbayes.tables import read_image_folder, read_table
 
         if self.source.is_dir():
-            for_tables = {"target": self.target, "ignore": " ".join(self.ignore), "delimiter": self.delimiter}
-            for name, given in for_tables.items():
-                if given:
-                    raise InvalidInput(f"--{name} {given} does not apply to a folder of images: leave it out")
-            if self.task == "regression":
-                raise InvalidInput("--task regression does not apply to a folder of images: they are classified")
+            for name in ("target", "ignore", "delimiter"):
+                if given := getattr(self, name):
+                    shown = given if isinstance(given, str) else " ".join(given)
+                    raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
+            if self.task not in ("auto", ClassTarget.task):
+                raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
             images = read_image_folder(self.source)
             return prepare_images(images, self.source, held_out=self.held_out, seed=self.seed)
-        if self.target is None:
+        if not self.target:
             raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
         table = read_table(self.source, delimiter=self.delimiter)
         return prepare_table(
@@ -116,7 +129,7 @@ class Fit:
         )
 
     def _name(self) -> str:
-        name = self.source.resolve().name if self.target is None else f"{self.source.stem}-{self.target}"
+        name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
         return "".join(of if of.isalnum() or of in "._-" else "-" for of in name)
 
     def _config(self) -> dict[str, Any]:
@@ -126,8 +139,10 @@ class Fit:
         return {
             "source": self.source.name,
             "sha256": fingerprint(self.source),
-            "target": self.target,
+            "target": list(self.target),
             "task": self.task,
+            "likelihood": self.likelihood,
+            "head": self.head,
             "ignore": list(self.ignore),
             "held_out": self.held_out,
             "hidden": list(self.hidden),
@@ -169,21 +184,27 @@ class Predict:
         require("pyarrow", "onnxruntime")
         from darkbayes.progress import progress_bar
         from darkbayes.shipped import Shipped
-        from darkbayes.tables import PredictionWriter
+        from darkbayes.tables import TableWriter
 
         shipped = Shipped(self.folder)
+        require_share("--level", self.level)
         batches = _batches(self.source, shipped.schema, self.on_bad, self.delimiter, target=False)
-        unit: Any = getattr(batches, "unit", "file")
-        number = unit if self.on_bad == "skip" or unit == "file" else None
+        # The place of each row tells which is which if bad rows are skipped.
+        unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
-            PredictionWriter(self.out, shipped.schema.target, level=self.level, number=number) as writer,
+            TableWriter(self.out) as writer,
             progress_bar("predicting", None, quiet=self.quiet, unit="rows") as show_progress,
         ):
+
+            def write(prediction: Any, places: Any) -> None:
+                numbered = {} if unit is None else {unit: places}
+                writer.write(numbered | shipped.schema.target.table(prediction, self.level))
+
             for batch in batches:
-                writer.write(
-                    _predicted(shipped, batch), getattr(batch, "lines", None) if unit != "file" else batch.paths
-                )
+                write(shipped.predict(batch.inputs), batch.places)
                 show_progress(batches.num_rows, total=batches.estimate)
+            if not batches.num_rows:
+                write(shipped.predict_nothing(), batches.no_places)
         tell(batches.notes, self.quiet)
 
 
@@ -212,16 +233,16 @@ class Evaluate:
     def run(self) -> None:
         """Run it."""
         require("pyarrow", "onnxruntime")
+        from darkbayes.metrics import Scores
         from darkbayes.progress import progress_bar
         from darkbayes.shipped import Shipped
-        from darkbayes.tables import Scores
 
         shipped = Shipped(self.folder)
         batches = _batches(self.source, shipped.schema, self.on_bad, self.delimiter, target=True)
-        scores = Scores(shipped.schema.target)
+        scores, target = Scores(), shipped.schema.target
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
             for batch in batches:
-                scores.add(_predicted(shipped, batch), batch.target)
+                scores.add(shipped.predict(batch.inputs), target.truth(batch.target))
                 show_progress(batches.num_rows, total=batches.estimate)
         tell(batches.notes, self.quiet)
         show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
@@ -233,10 +254,6 @@ def _batches(source: Path, schema: Any, on_bad: OnBad, delimiter: str | None, *,
     if isinstance(schema, TableSchema):
         return read_batches(source, schema, on_bad=on_bad, target=target, delimiter=delimiter)
     return read_image_batches(source, schema, on_bad=on_bad, target=target)
-
-
-def _predicted(shipped: Any, batch: Any) -> Any:
-    return shipped.predict(batch.frame if hasattr(batch, "frame") else batch.images)
 
 
 @dataclass(frozen=True)

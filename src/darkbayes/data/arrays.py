@@ -13,6 +13,13 @@ from darkbayes.types import Array, Data, Key
 def as_data(x: Any, y: Any) -> Data:
     """Check arrays and put them on the device: float inputs as float32, integer targets as int32.
 
+    Args:
+        x: inputs, one row for each example.
+        y: targets, floats to regress on or whole numbers for classes.
+
+    Returns:
+        The examples on the device.
+
     >>> as_data([[0.0], [1.0]], [0, 1]).y.dtype.name
     'int32'
     >>> as_data([[0.0], [float("nan")]], [0, 1])
@@ -35,7 +42,14 @@ def as_data(x: Any, y: Any) -> Data:
 
 
 def as_inputs(x: Any) -> Array:
-    """Check a batch of inputs and put it on the device as float32."""
+    """Check a batch of inputs and put it on the device as float32.
+
+    Args:
+        x: inputs, one row for each example.
+
+    Returns:
+        The inputs on the device.
+    """
     inputs = np.asarray(x)
     if (not np.issubdtype(inputs.dtype, np.number) and inputs.dtype != bool) or np.iscomplexobj(inputs):
         raise InvalidInput(f"x has type {inputs.dtype}: encode it as numbers")
@@ -58,7 +72,15 @@ def _as_float32(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def check_batch_size(size: int | None, examples: int) -> int | None:
-    """Refuse a batch that the data cannot fill; `None` stands for all of it."""
+    """Refuse a batch that the data cannot fill; `None` stands for all of it.
+
+    Args:
+        size: what was asked for.
+        examples: how many examples there are.
+
+    Returns:
+        `size`, as a plain number or None.
+    """
     if size is None:
         return None
     number = require_count("batch_size (None for all data)", size)
@@ -73,8 +95,16 @@ def check_batch_size(size: int | None, examples: int) -> int | None:
 def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None) -> Data:
     """`size` examples drawn independently and uniformly, or all of them when `size` is None.
 
-    Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling. Where
-    `among` is given, only so many of the first are drawn from.
+    Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling.
+
+    Args:
+        key: where the randomness comes from.
+        data: all examples.
+        size: how many to draw, with replacement; None for `data` itself.
+        among: how many of the first examples to draw from; all of them unless given.
+
+    Returns:
+        The drawn examples.
 
     >>> data = as_data([[0.0], [1.0], [2.0]], [0, 1, 2])
     >>> minibatch(jax.random.key(0), data, 2).x.shape

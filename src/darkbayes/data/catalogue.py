@@ -39,13 +39,19 @@ class Dataset:
     """A data set, and all that is needed to get it."""
 
     name: str
+    """By which `load` knows it."""
     task: Literal["regression", "classes"]
+    """What is to be predicted."""
     rows: int
+    """How many examples."""
     features: int
+    """How many inputs each has."""
     description: str
+    """What it is about, in a line."""
     home: str
     """Where it is described; the work to cite."""
     files: tuple[File, ...]
+    """All of them, as they are published."""
     urls: tuple[str, ...] = ()
     """Folders on the web that hold the files as NAME.gz. A data set without any ships with darkbayes."""
     package: str = ""
@@ -175,6 +181,12 @@ CATALOGUE: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 
 def find(name: str) -> Dataset:
     """The entry of a data set.
+
+    Args:
+        name: one of `CATALOGUE`.
+
+    Returns:
+        What is known of it.
 
     >>> find("yacht").rows
     308

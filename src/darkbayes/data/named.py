@@ -18,18 +18,22 @@ class Table(NamedTuple):
     y: np.ndarray
     """[rows]: float64 to regress on, int64 for classes."""
     features: tuple[str, ...]
+    """The names of the columns of `x`."""
     target: str
+    """The name of `y`."""
 
 
 class Images(NamedTuple):
     """Grey images with their classes, split as published."""
 
     train_x: np.ndarray
-    """[images, rows, columns], uint8; so is `test_x`."""
+    """[images, rows, columns], uint8."""
     train_y: np.ndarray
-    """[images], int64; so is `test_y`."""
+    """[images], int64."""
     test_x: np.ndarray
+    """[images, rows, columns], uint8."""
     test_y: np.ndarray
+    """[images], int64."""
 
 
 _Tables = Literal["boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht", "mushroom"]
@@ -55,6 +59,9 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
         folder: read the files in this folder and nowhere else.
         offline: read the cache and nothing else.
         quiet: no progress bar and no notes on standard error.
+
+    Returns:
+        A `Table`, or `Images` for those that are pictures.
 
     >>> boston = load("boston")
     >>> boston.x.shape, boston.target, round(float(boston.y.mean()), 4)

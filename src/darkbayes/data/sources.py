@@ -38,7 +38,11 @@ class Fetched:
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: ``$DARKBAYES_DATA``, or else darkbayes in the user's cache folder."""
+    """Where downloads are kept: ``$DARKBAYES_DATA``, or else darkbayes in the user's cache folder.
+
+    Returns:
+        The folder, whether it is there or not.
+    """
     chosen = os.environ.get("DARKBAYES_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -46,7 +50,14 @@ def cache_folder() -> Path:
 
 
 def whereabouts(dataset: Dataset) -> str:
-    """Whether a data set ships, is cached, or would be downloaded."""
+    """Whether a data set ships, is cached, or would be downloaded.
+
+    Args:
+        dataset: an entry of the catalogue.
+
+    Returns:
+        "ships", "cached" or "download".
+    """
     if dataset.ships:
         return "ships"
     folder = cache_folder() / dataset.name
@@ -54,7 +65,17 @@ def whereabouts(dataset: Dataset) -> str:
 
 
 def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool = False, quiet: bool = False) -> Fetched:
-    """Get all files of a data set; with `folder` or `offline`, without the network."""
+    """Get all files of a data set; with `folder` or `offline`, without the network.
+
+    Args:
+        dataset: an entry of the catalogue.
+        folder: read the files in this folder and nowhere else.
+        offline: read the cache and nothing else.
+        quiet: no progress bar and no notes on standard error.
+
+    Returns:
+        The files, whole and checked.
+    """
     if folder is not None:
         # A copy of somebody's cache has a folder for each data set, a download by hand has the bare files.
         place = Path(folder)

@@ -13,6 +13,13 @@ def standard_splits(examples: int, number: int = 20) -> list[Split]:
 
     Their files are drawn one after another from one old generator, so the first of twenty are the first of any number.
 
+    Args:
+        examples: how many rows the data set has.
+        number: how many splits.
+
+    Returns:
+        Indices of the rows to train on and of those to test on, for each split.
+
     >>> train, test = standard_splits(506)[0]
     >>> len(train), len(test), test[:3]
     (455, 51, array([...]))
@@ -28,6 +35,15 @@ def standard_splits(examples: int, number: int = 20) -> list[Split]:
 
 def random_splits(examples: int, test: int, number: int, seed: int = 0) -> list[Split]:
     """Random splits with `test` rows to test on; the paper's own for Boston, never published, had 50 of 506.
+
+    Args:
+        examples: how many rows the data set has.
+        test: how many of them to test on.
+        number: how many splits.
+        seed: where the randomness comes from.
+
+    Returns:
+        Indices of the rows to train on and of those to test on, for each split.
 
     >>> [(len(train), len(test)) for train, test in random_splits(506, test=50, number=2)]
     [(456, 50), (456, 50)]

@@ -16,6 +16,13 @@ TOY1D_NOISE_VARIANCE = 9.0
 def toy2d(key: Key, per_class: int = 10) -> Data:
     """Two Gaussian classes in the plane.
 
+    Args:
+        key: where the randomness comes from.
+        per_class: points of each class.
+
+    Returns:
+        Inputs ``[2 * per_class, 2]`` and their classes.
+
     >>> toy2d(jax.random.key(0)).x.shape
     (20, 2)
     """
@@ -26,6 +33,13 @@ def toy2d(key: Key, per_class: int = 10) -> Data:
 
 def toy1d(key: Key, examples: int = 20) -> Data:
     """A noisy cubic on [-4, 4].
+
+    Args:
+        key: where the randomness comes from.
+        examples: how many points.
+
+    Returns:
+        Inputs and targets, both ``[examples, 1]``.
 
     >>> toy1d(jax.random.key(0)).y.shape
     (20, 1)

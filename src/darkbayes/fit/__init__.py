@@ -1,30 +1,18 @@
-"""From people's data to a student, without a choice to make."""
+"""From people's data to a student, without a choice to make: read, choose, tune, distil, score, write."""
 
-from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, make_student, table_queries
-from darkbayes.fit.exporting import export_folder, load_folder
-from darkbayes.fit.folder import fit_folder
-from darkbayes.fit.plugin import plug_in
-from darkbayes.fit.prepare import Prepared, fingerprint, prepare_images, prepare_table
-from darkbayes.fit.scores import log_densities, predictions, score
-from darkbayes.fit.sharing import Start
-
-__all__ = [
-    "Fitted",
-    "Options",
-    "Prepared",
-    "Start",
-    "export_folder",
-    "fingerprint",
-    "fit",
-    "fit_folder",
-    "load_folder",
-    "log_densities",
-    "make_posterior",
-    "make_student",
-    "plug_in",
-    "predictions",
-    "prepare_images",
-    "prepare_table",
-    "score",
-    "table_queries",
-]
+from darkbayes.fit.automatic import Fitted as Fitted
+from darkbayes.fit.automatic import Options as Options
+from darkbayes.fit.automatic import fit as fit
+from darkbayes.fit.automatic import make_posterior as make_posterior
+from darkbayes.fit.automatic import make_student as make_student
+from darkbayes.fit.automatic import table_queries as table_queries
+from darkbayes.fit.exporting import export_folder as export_folder
+from darkbayes.fit.exporting import load_folder as load_folder
+from darkbayes.fit.folder import fit_folder as fit_folder
+from darkbayes.fit.plugin import plug_in as plug_in
+from darkbayes.fit.prepare import Prepared as Prepared
+from darkbayes.fit.prepare import fingerprint as fingerprint
+from darkbayes.fit.prepare import infer_schema as infer_schema
+from darkbayes.fit.prepare import prepare_images as prepare_images
+from darkbayes.fit.prepare import prepare_table as prepare_table
+from darkbayes.fit.sharing import Start as Start

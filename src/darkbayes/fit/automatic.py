@@ -1,8 +1,8 @@
 """The automatic fit: from numbers to a student, with every choice made by measuring or by rule, and told.
 
     the network        an MLP; it takes images as rows of pixels, since eight chains of a CNN are too slow for a CPU
-    the prior          a Gaussian on each weight, wider for classes
-    the noise          of a real target: one level, inferred with the weights
+    the prior          a Gaussian on each weight
+    the likelihood     and the student's head: the outcome's first, unless others are chosen
     the sampler        the default one, tuned (`teacher/tuning.py`), from the ends of short optimisations
     the queries        training inputs with noise, and points between them; categories exchanged between rows; images
                        distorted
@@ -25,14 +25,11 @@ from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax
-from darkbayes.outcomes.heads.number import GaussianSampledNoise
-from darkbayes.predict import Predictive, predict_draws, predict_student
-from darkbayes.progress import progress_bar
+from darkbayes.outcomes import Target
+from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, distortion, jitter, mix, mixup
-from darkbayes.outcomes.heads.number import GaussianHead
-from darkbayes.outcomes.heads.classes import SoftmaxHead
+from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
+from darkbayes.student.queries import distortion, jitter, mix, mixup
 from darkbayes.tables import TableSchema
 from darkbayes.teacher import Choices, MinibatchChain, tune
 from darkbayes.types import Data, Key, PyTree
@@ -43,16 +40,12 @@ JITTER = (0.02, 0.3)
 """Standard deviations of the noise on queries, each for half of those that have noise."""
 BETWEEN = 0.25
 """The share of the queries that lie between two rows."""
-PRIOR_NUMBER, PRIOR_CLASSES = 1.0, 0.25
-"""The precision of the prior on every weight, for a real target and for classes."""
 DISTORTED = 1 / 3
 """The share of the other queries that are distorted, if they are images."""
 DISTORTION = {"strength": 0.043, "smoothness": 0.143, "shift": 0.029}
 """How far pixels move, as shares of an image's shorter side."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
-NOISE_PRIOR = (1.0, 0.1)
-"""Shape and rate of the Gamma prior on the noise precision of a standardised target."""
 LEARNING_RATE = 5e-3
 """Of the student's Adam; it falls to zero along a cosine."""
 QUERY_BATCH = 64
@@ -86,6 +79,10 @@ class Options:
     max_steps: int | None = None
     """Steps of each chain at most, a third of them to find its settings and burn in; None for no limit of one's own.
     Unlike a time budget it has the same effect on every machine."""
+    likelihood: str | None = None
+    """How the teacher's outputs speak of the target, one of `Target.likelihoods`; the first unless given."""
+    head: str | None = None
+    """How the student's do, one of `Target.heads`."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "student_hidden"):
@@ -112,18 +109,18 @@ class Fitted(NamedTuple):
     choices: Choices
     diagnosis: Diagnosis
 
-    def predict(self, x: Any) -> Predictive:
-        """What the student predicts."""
+    def predict(self, x: Any) -> Any:
+        """What the student predicts of the encoded target."""
         return predict_student(self.student, self.params, x)
 
-    def predict_teacher(self, x: Any) -> Predictive:
-        """What the kept draws predict together."""
+    def predict_teacher(self, x: Any) -> Any:
+        """What the kept draws predict of it together."""
         return predict_draws(self.posterior, self.draws, x)
 
 
 def fit(
     data: Data,
-    classes: int | None,
+    target: Target,
     key: Key,
     options: Options | None = None,
     *,
@@ -136,8 +133,8 @@ def fit(
 
     Args:
         data: standardised inputs, rows ``[examples, features]`` or images ``[examples, channels, height, width]``; and
-            standardised real targets ``[examples, 1]``, or classes 0 .. K-1.
-        classes: K, or None for a real target.
+            encoded targets.
+        target: what is predicted.
         key: where the randomness comes from.
         options: what is not to be chosen automatically.
         queries: where the student asks; by default at training inputs with noise, or images distorted.
@@ -149,7 +146,7 @@ def fit(
     if run is not None and start is not None:
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began = time.time()
-    posterior = make_posterior(data, classes, options)
+    posterior = make_posterior(data, target, options)
     x = np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
     tune_key, distil_key, start_key = jax.random.split(key, 3)
@@ -170,7 +167,7 @@ def fit(
     chain = sharing.with_arrays(chain)
     turns = (choices.steps - choices.burn_in) // UPDATE_EVERY
     updates = min(max(1, round(UPDATES / turns)), MOST_AT_ONCE)
-    student = make_student(classes, options, turns * updates)
+    student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, updates, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
@@ -180,15 +177,12 @@ def fit(
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices.steps, deadline), []
     else:
-        state, curve = parts.init(distil_key), []
+        state = parts.init(distil_key)
         if start is not None:
             students = sharing.reshaped(student.network, start.params, data.x)
             state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
-        with progress_bar("distilling", choices.steps, quiet=quiet) as show:
-            for snapshot in parts.run(state, choices.steps, deadline):
-                state = snapshot.state
-                curve += [] if snapshot.divergence is None else [(snapshot.step, snapshot.divergence)]
-                show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
+        label = None if quiet else "distilling"
+        state, curve = follow(parts, state, choices.steps, deadline=deadline, label=label)
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
@@ -237,19 +231,19 @@ def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Optio
     return jax.tree.map(jnp.asarray, some._replace(network=weights))
 
 
-def make_posterior(data: Data, classes: int | None, options: Options) -> Posterior:
+def make_posterior(data: Data, target: Target, options: Options) -> Posterior:
     """What is believed of the weights."""
-    likelihood = GaussianSampledNoise(1, *NOISE_PRIOR) if classes is None else Softmax(classes)
-    network = mlp(options.hidden, likelihood.width)
-    prior = GaussianPrior(PRIOR_NUMBER if classes is None else PRIOR_CLASSES)
-    return Posterior(network, likelihood, prior, num_data=len(data.x))
+    target.check_kinds(options.likelihood, options.head)
+    likelihood = target.likelihood(options.likelihood)
+    prior = GaussianPrior(target.prior_precision)
+    return Posterior(mlp(options.hidden, likelihood.width), likelihood, prior, num_data=len(data.x))
 
 
-def make_student(classes: int | None, options: Options, updates: int) -> Student:
+def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
-    family = GaussianHead(decompose=True) if classes is None else SoftmaxHead(classes, decompose=True)
+    head = target.head(options.head)
     optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32))
-    return Student(mlp(options.student_hidden, family.width), family, optimiser)
+    return Student(mlp(options.student_hidden, head.width), head, optimiser)
 
 
 def table_queries(schema: TableSchema) -> Queries:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.export import quantisation_loss
 from darkbayes.files import read_json, write_bytes
 from darkbayes.fit.automatic import Options, make_student
+from darkbayes.metrics import Scores
 from darkbayes.runs import load_student
+from darkbayes.shipped import Shipped
 from darkbayes.student import Student
-from darkbayes.tables import Batch, ClassTarget, TableSchema, read_batches, read_image_batches, schema_from_dict
+from darkbayes.tables import TableSchema, read_batches, read_image_batches, schema_from_dict
 from darkbayes.types import PyTree
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
@@ -23,9 +24,8 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     """The student of a finished fit, its weights and its schema."""
     schema, facts = schema_from_dict(read_json(folder / "schema.json")), read_json(folder / "fit.json")
     stored = facts["options"]
-    options = Options(tuple(stored["hidden"]), tuple(stored["student_hidden"]), stored["chains"], None)
-    classes = len(schema.target.classes) if isinstance(schema.target, ClassTarget) else None
-    student = make_student(classes, options, updates=1)
+    options = Options(tuple(stored["hidden"]), tuple(stored["student_hidden"]), head=stored.get("head"))
+    student = make_student(schema.target, options, updates=1)
     params = load_student(folder / "student.safetensors", student, np.zeros((1, *schema.shape), np.float32))
     return student, params, schema
 
@@ -88,14 +88,13 @@ def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
         if isinstance(schema, TableSchema)
         else read_image_batches(source, schema, target=True)
     )
-    total, count = 0.0, 0
+    both, target = [Shipped(source, content=model) for model in (content, small)], schema.target
+    scores = [Scores(), Scores()]
     for batch in batches:
-        rows: Any = batch.frame if isinstance(batch, Batch) else batch.images
-        total += len(batch) * quantisation_loss(content, small, schema.matrices(rows), np.asarray(batch.target))
-        count += len(batch)
-    if not count:
-        raise InvalidInput(f"{source} has no row with {schema.target.name!r}: is it empty everywhere?")
-    return total / count
+        for shipped, collected in zip(both, scores, strict=True):
+            collected.add(shipped.predict(batch.inputs), target.truth(batch.target))
+    whole, quantised = (collected.result()["log_likelihood"].value for collected in scores)
+    return whole - quantised
 
 
 def _torch_bytes(state: dict[str, Any]) -> bytes:

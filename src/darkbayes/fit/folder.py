@@ -14,9 +14,7 @@ Besides the files of every run (`runs.py`):
 
 import dataclasses
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +22,18 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import named_leaves
-from darkbayes.export import quantisation_loss, quantise, to_onnx
+from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, table_queries
 from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
-from darkbayes.fit.scores import log_densities, predictions, rows, score
-from darkbayes.predict import Predictive, RegressionPredictive, predict_plugin
-from darkbayes.report.fitted.folder import read_held
-from darkbayes.report.fitted.numbers import gain_kept, scores
+from darkbayes.metrics import Scores, kept_gain
+from darkbayes.outcomes import Prediction
+from darkbayes.predict import predict_plugin
 from darkbayes.runs import Run
-from darkbayes.tables import (
-    Category,
-    ClassPredictions,
-    ClassTarget,
-    Frame,
-    Predictions,
-    RealTarget,
-    TableSchema,
-    schema_to_dict,
-)
+from darkbayes.shipped import MODEL, Shipped
+from darkbayes.tables import Category, TableSchema, schema_to_dict
 
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""
@@ -53,101 +42,100 @@ EXAMPLES = 12
 def fit_folder(
     prepared: Prepared, config: dict[str, Any], options: Options, seed: int, out: Path, *, resume: bool, quiet: bool
 ) -> dict[str, Any]:
-    """Fit, score and export; returns the results, which are in the folder as well."""
+    """Fit, score and export.
+
+    Args:
+        prepared: what to fit.
+        config: what tells this run from another.
+        options: of the fit.
+        seed: where the randomness comes from.
+        out: the run's folder.
+        resume: whether to go on with the run that the folder holds.
+        quiet: whether to show no progress bars.
+
+    Returns:
+        The results, which are in the folder as well.
+    """
     began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     schema, target = prepared.schema, prepared.schema.target
-    classes = len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
-    wide = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
+    wide = make_posterior(prepared.train, target, dataclasses.replace(options, hidden=options.student_hidden))
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
-        fitted = fit(prepared.train, classes, fit_key, options, queries=queries, run=run)
+        fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
+    content = to_onnx(fitted.student, fitted.params, schema)
+    shipped = Shipped(out / MODEL, content=content)
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
-    write_bytes(out / "student.onnx", to_onnx(fitted.student, fitted.params, schema))
-    facts, found, along = _facts(prepared, fitted, options), [], []
+    write_bytes(out / MODEL, content)
+    facts, rows, along = _facts(prepared, fitted, options), [], []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
-
-        def predict(frame: Frame) -> Predictions:
-            return predictions(target, fitted.predict(schema.encode(frame)))
-
-        along = dependence(schema, prepared.train_frame, predict, seed)
+        along = dependence(schema, prepared.train_frame, shipped.predict, seed)
         write_json(out / "dependence.json", along)
-    if plug is not None:
+    if plug is not None and prepared.held_out is not None:
         draw, facts["plug_in_steps"] = plug.result()
-        names = [of["column"] for of in along]
-        found = _held_out(prepared, fitted, partial(predict_plugin, wide, draw), names, out)
-        facts["int8_loss"] = _int8_loss(prepared, (out / "student.onnx").read_bytes())
+        predictions = {
+            "student": shipped.predict(prepared.held_out_frame),  # pyright: ignore[reportArgumentType]
+            "sgld": target.own_unit(fitted.predict_teacher(prepared.held_out.x)),
+            "sgd": target.own_unit(predict_plugin(wide, draw, prepared.held_out.x)),
+        }
+        rows = _scored(prepared, predictions, facts["draws"])
+        _keep(prepared, predictions, [column["column"] for column in along], out)
+        facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
     write_json(out / "fit.json", facts)
     run.seconds = time.time() - began
-    return run.finish("fit", "auto", found, seed)
+    return run.finish("fit", "auto", rows, seed)
 
 
 def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, Any]:
     """What was fitted to what."""
-    count = sum(leaf.size for leaf in jax.tree.leaves(fitted.params))
+    target = prepared.schema.target
     return prepared.facts | {
-        "task": "classification" if isinstance(prepared.schema.target, ClassTarget) else "regression",
-        "target": prepared.schema.target.name,
+        "task": target.task,
+        "target": target.name,
         "options": dataclasses.asdict(options),
-        "parameters": count,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(fitted.params)),
         "draws": len(jax.tree.leaves(fitted.draws)[0]),
         "notes": prepared.notes,
     }
 
 
-def _held_out(
-    prepared: Prepared, fitted: Fitted, predict_plug_in: Callable[[Any], Predictive], names: list[str], out: Path
-) -> list[dict[str, Any]]:
-    """Let all predict the rows held out, keep what they say, with the columns `names`, and return rows of results."""
-    held, target = prepared.held_out, prepared.schema.target
-    assert held is not None
-    told: dict[str, Predictive] = {
-        "student": fitted.predict(held.x),
-        "sgld": fitted.predict_teacher(held.x),
-        "sgd": predict_plug_in(held.x),
-    }
-    y = np.asarray(held.y)
-    arrays: dict[str, Any] = {"y": target.decode(y) if isinstance(target, RealTarget) else y}
-    for method, predictive in told.items():
-        own = predictions(target, predictive)
-        arrays |= {f"{method}.{name}": of for name, of in vars(own).items()}
-        arrays[f"{method}.log_likelihood"] = log_densities(target, predictive, y)
-        if isinstance(predictive, RegressionPredictive):
-            arrays[f"{method}.position"] = np.asarray(predictive.cdf(held.y))[:, 0]
+def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) -> list[dict[str, Any]]:
+    """Rows of results: the scores of all on the rows held out, and the share of the gain that the student keeps."""
+    rows, truth = [], prepared.truth
+    for method, prediction in predictions.items():
+        scores = Scores()
+        scores.add(prediction, truth)
+        rows += scores.rows(method)
+    kept = kept_gain(*(predictions[method].log_prob(truth) for method in ("student", "sgld", "sgd")))
+    share = {"method": "student", "metric": "gain_kept", "mean": kept.share.value, "se": kept.share.error}
+    rows.append(share | {"clear": kept.clear, "examples": len(truth), "trials": 1})
+    return [row | {"held_out": len(truth), "draws": draws} for row in rows]
+
+
+def _keep(prepared: Prepared, predictions: dict[str, Prediction], names: list[str], out: Path) -> None:
+    """Keep what all say of the rows held out, for the report, with the columns `names` of these rows."""
+    arrays: dict[str, Any] = {"y": prepared.truth}
+    for method, prediction in predictions.items():
+        arrays |= {f"{method}.{name}": values for name, values in prediction.summary().arrays().items()}
+        arrays[f"{method}.log_likelihood"] = prediction.log_prob(prepared.truth)
+        position = prediction.position(prepared.truth)
+        arrays |= {f"{method}.position": position} if position.size else {}
     write_arrays(out / "held-out.safetensors", arrays | _columns(prepared, names))
-    examples = _examples(prepared, predictions(target, told["student"]))
+    examples = _examples(prepared, predictions["student"])
     write_json(out / "examples.json", examples)
     if isinstance(prepared.held_out_frame, np.ndarray):
-        write_arrays(out / "examples.safetensors", {"images": prepared.held_out_frame[[of["row"] for of in examples]]})
-    found = rows({method: score(target, predictive, y) for method, predictive in told.items()})
-    counts = {"held_out": len(y), "draws": len(jax.tree.leaves(fitted.draws)[0])}
-    return [row | counts | of for row, of in zip(found, _errors(found, out, target), strict=True)]
+        images = prepared.held_out_frame[[example["row"] for example in examples]]
+        write_arrays(out / "examples.safetensors", {"images": images})
 
 
-def _int8_loss(prepared: Prepared, content: bytes) -> float:
+def _int8_loss(prepared: Prepared, student: Prediction, content: bytes) -> float:
     """The log likelihood a row, in nats, that the student would lose by weights in eight bits."""
-    schema, target, held = prepared.schema, prepared.schema.target, prepared.held_out
-    assert held is not None
-    y = np.asarray(held.y)
-    told = target.decode(y) if isinstance(target, RealTarget) else np.asarray(target.classes, object)[y]
-    inputs = schema.matrices(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
-    return quantisation_loss(content, quantise(content), inputs, told)
-
-
-def _errors(found: list[dict[str, Any]], out: Path, target: RealTarget | ClassTarget) -> list[dict[str, Any]]:
-    """The standard error of each row of results over the rows held out, and whether there is a gain to keep."""
-    held = read_held(out, target)
-    kept, errors = gain_kept(held), {method: scores(of, held.y) for method, of in held.told.items()}
-    return [
-        {"se": kept.share.error, "clear": kept.told}
-        if row["metric"] == "gain_kept"
-        else {"se": errors[row["method"]][row["metric"]].error}
-        for row in found
-    ]
+    small = Shipped(MODEL, content=quantise(content)).predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
+    return float(np.mean(student.log_prob(prepared.truth)) - np.mean(small.log_prob(prepared.truth)))
 
 
 def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:
@@ -164,16 +152,17 @@ def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:
     return found
 
 
-def _examples(prepared: Prepared, told: Predictions) -> list[dict[str, Any]]:
+def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]]:
     """The rows of which the student is least sure, in a form for JSON."""
-    doubt = told.entropy if isinstance(told, ClassPredictions) else told.std
     frame = prepared.held_out_frame
 
     def values(k: int) -> dict[str, Any] | None:
         if not isinstance(frame, dict):
             return None
-        row = {name: of[k] for name, of in frame.items()}
-        return {name: None if of is None or of != of else of for name, of in row.items()}  # NaN is unlike itself.
+        row = {name: column[k] for name, column in frame.items()}
+        return {
+            name: None if cell is None or cell != cell else cell for name, cell in row.items()
+        }  # NaN is unlike itself.
 
-    chosen = np.argsort(doubt)[::-1][:EXAMPLES].tolist()
+    chosen = np.argsort(prediction.uncertainty)[::-1][:EXAMPLES].tolist()
     return [{"row": k, "place": prepared.places[k], "values": values(k)} for k in chosen]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from darkbayes.tables import Category, ClassPredictions, Frame, Number, Predictions, TableSchema
+from darkbayes.outcomes import Prediction
+from darkbayes.tables import Category, Frame, Number, TableSchema
 
 ROWS = 200
 """Training rows to average over, at most."""
@@ -23,7 +24,7 @@ MOST_COLUMNS = 12
 
 
 def dependence(
-    schema: TableSchema, frame: Frame, predict: Callable[[Frame], Predictions], seed: int = 0
+    schema: TableSchema, frame: Frame, predict: Callable[[Frame], Prediction], seed: int = 0
 ) -> list[dict[str, Any]]:
     """What is predicted along each of the columns that matter most, in a form for JSON."""
     rows = len(next(iter(frame.values())))
@@ -56,7 +57,7 @@ def grid(column: Number | Category) -> np.ndarray:
 
 
 def _candidates(
-    schema: TableSchema, sample: Frame, predict: Callable[[Frame], Predictions], seed: int
+    schema: TableSchema, sample: Frame, predict: Callable[[Frame], Prediction], seed: int
 ) -> list[Number | Category]:
     """The columns whose shuffling changes predictions most; all of them where they are few."""
     if len(schema.columns) <= MOST_COLUMNS:
@@ -69,11 +70,8 @@ def _candidates(
     return [schema.columns[k] for k in np.argsort(changes)[::-1][:MOST_COLUMNS]]
 
 
-def _summary(told: Predictions) -> dict[str, np.ndarray]:
-    """Of each row what is predicted, the mean or the probabilities, and both uncertainties.
-
-    Uncertainties of a number are variances, which may be averaged; of a class, entropies.
-    """
-    if isinstance(told, ClassPredictions):
-        return {"aim": told.probs, "aleatoric": told.expected_entropy, "epistemic": told.mutual_information}
-    return {"aim": told.mean, "aleatoric": told.aleatoric_std**2, "epistemic": told.epistemic_std**2}
+def _summary(prediction: Prediction) -> dict[str, np.ndarray]:
+    """Of each row what is predicted, and both uncertainties in a unit that may be averaged."""
+    noise, doubt = prediction.parts
+    aim = prediction.aim
+    return {"aim": aim[:, 0] if aim.shape[1] == 1 else aim, "aleatoric": noise, "epistemic": doubt}

@@ -1,5 +1,6 @@
 """From a file or a folder to arrays: which rows train, which are held out, and what a network makes of them."""
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +10,18 @@ import numpy as np
 
 from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
+from darkbayes.outcomes import OUTCOMES, ClassTarget, Target
+from darkbayes.outcomes.base import Choice
 from darkbayes.tables import (
+    Column,
     Frame,
     ImageFolder,
     Schema,
     Table,
-    Task,
+    TableSchema,
     frame_of,
     infer_image_schema,
-    infer_schema,
-    is_classes,
+    infer_inputs,
     rows_with_target,
     target_of,
 )
@@ -36,6 +39,8 @@ class Prepared(NamedTuple):
     schema: Schema
     train: Data
     held_out: Data | None
+    truth: np.ndarray
+    """What predictions of the rows held out are scored by."""
     train_frame: Frame | None
     """The training rows as they were read; None for images."""
     held_out_frame: Frame | np.ndarray | None
@@ -48,70 +53,139 @@ class Prepared(NamedTuple):
     """Numbers for the report."""
 
 
-def hold_out(values: np.ndarray, share: float, seed: int, *, classes: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows to train on and of those to hold out, at random; of classes, alike of each.
+def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the rows to train on and of those to hold out, at random.
 
-    One row of each class trains in any case.
+    Args:
+        rows: how many there are.
+        share: of them to hold out.
+        seed: where the randomness comes from.
+        strata: what each row is, where both parts are to have some of each; one row of each trains in any case.
 
-    >>> train, held = hold_out(np.array(["a", "b"] * 10), 0.2, seed=0, classes=True)
-    >>> len(train), sorted(np.array(["a", "b"] * 10)[held].tolist())
+    Returns:
+        Both, in order.
+
+    >>> labels = np.array(["a", "b"] * 10)
+    >>> train, held = hold_out(20, 0.2, seed=0, strata=labels)
+    >>> len(train), sorted(labels[held].tolist())
     (16, ['a', 'a', 'b', 'b'])
     """
     if not 0.0 <= share < 1.0:
         raise InvalidInput(f"held_out must be a share from 0 to below 1, not {share!r}")
-    number, rng = min(round(share * len(values)), MOST_HELD_OUT), np.random.default_rng(seed)
-    order = rng.permutation(len(values))
-    if classes:
+    number, rng = min(round(share * rows), MOST_HELD_OUT), np.random.default_rng(seed)
+    order = rng.permutation(rows)
+    if strata is not None:
         # By class and otherwise at random; evenly spaced places in this order are of all classes in proportion.
-        _, class_of = np.unique(np.asarray(values, str), return_inverse=True)
+        _, class_of = np.unique(np.asarray(strata, str), return_inverse=True)
         order = order[np.argsort(class_of[order], kind="stable")]
         _, firsts = np.unique(class_of[order], return_index=True)
         order = np.delete(order, firsts)
         number = min(number, len(order))
         order = order[((np.arange(number) + rng.random()) * len(order) / max(number, 1)).astype(np.int64)]
     held = np.sort(order[:number])
-    train = np.setdiff1d(np.arange(len(values)), held)
+    train = np.setdiff1d(np.arange(rows), held)
     if len(train) < LEAST_TRAINED:
         raise InvalidInput(
-            f"held_out {share} leaves {len(train)} of {len(values)} rows to learn from: hold out a smaller share"
+            f"held_out {share} leaves {len(train)} of {rows} rows to learn from: hold out a smaller share"
         )
     return train, held
 
 
+class Read(NamedTuple):
+    """What was found out of a table: what a network reads, and what it predicts."""
+
+    schema: TableSchema
+    choice: Choice
+    notes: list[str]
+
+
+def infer_schema(
+    table: Table,
+    targets: Sequence[str],
+    kind: type[Target],
+    *,
+    usable: np.ndarray,
+    rows: np.ndarray,
+    ignore: Sequence[str] = (),
+    chosen: bool = False,
+) -> Read:
+    """What a network reads and predicts, and how it was decided.
+
+    Args:
+        table: from `read_table` or `from_columns`.
+        targets: the columns to predict.
+        kind: what they are.
+        usable: indices of the rows that have a target.
+        rows: those of them that train; statistics are of these alone.
+        ignore: columns to leave out.
+        chosen: whether somebody chose the columns to predict from.
+
+    Returns:
+        The schema, and every choice in words.
+    """
+    inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
+    columns = target_columns(table, targets, usable)
+    choice = kind.choose(
+        columns, np.searchsorted(usable, rows), inputs.encode(frame_of(table, inputs, rows)), table.source
+    )
+    return Read(dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes])
+
+
+def target_columns(table: Table, targets: Sequence[str], usable: np.ndarray) -> dict[str, Column]:
+    """The columns to predict, of the rows that have a target."""
+    columns = {name: table.columns[name] for name in targets}
+    return {name: dataclasses.replace(column, values=column.values[usable]) for name, column in columns.items()}
+
+
 def prepare_table(
     table: Table,
-    target: str,
+    targets: Sequence[str],
     *,
-    task: Task = "auto",
+    task: str = "auto",
     ignore: Sequence[str] = (),
     held_out: float = 0.2,
     seed: int = 0,
     split: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Prepared:
-    """Decide what the columns are by the rows that train; `split` gives the rows instead of `held_out`."""
-    usable = rows_with_target(table, target)
+    """Decide what the columns are by the rows that train.
+
+    Args:
+        table: the table.
+        targets: the columns to predict.
+        task: one of `OUTCOMES.tasks`.
+        ignore: columns to leave out.
+        held_out: the share of the rows to hold out.
+        seed: where the split comes from.
+        split: the rows to train on and to hold out, in place of a split at random.
+
+    Returns:
+        What a fit needs.
+    """
+    usable, notes = rows_with_target(table, targets), []
+    columns = target_columns(table, targets, usable)
+    kind = OUTCOMES.kind(columns, task, notes)
     if split is None:
-        values, classes = table.columns[target].values[usable], is_classes(table, target, task, usable, [])
-        train, held = (usable[rows] for rows in hold_out(values, held_out, seed, classes=classes))
+        parts = hold_out(len(usable), held_out, seed, kind.strata(columns))
+        train, held = (usable[rows] for rows in parts)
     else:
         train, held = split
-    found = infer_schema(table, target, task=task, ignore=ignore, rows=train)
-    schema, dropped = found.schema, table.rows - len(usable)
-    notes = found.notes
+    schema, choice, more = infer_schema(table, targets, kind, usable=usable, rows=train, ignore=ignore)
+    target, dropped = choice.target, table.rows - len(usable)
     if dropped:
-        notes = [f"rows without {target!r} are left out: {dropped}", *notes]
+        notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]
     frames = [frame_of(table, schema, rows) for rows in (train, held)]
-    targets = [target_of(table, schema.target, rows) for rows in (train, held)]
-    parts = [
-        as_data(schema.encode(frame), schema.target.encode(y)) if len(y) else None
-        for frame, y in zip(frames, targets, strict=True)
+    values = [target_of(table, target, rows) for rows in (train, held)]
+    data = [
+        as_data(schema.encode(frame), target.encode(y)) if len(y) else None
+        for frame, y in zip(frames, values, strict=True)
     ]
-    assert parts[0] is not None
+    assert data[0] is not None
     facts: dict[str, Any] = {"rows": table.rows, "trained": len(train), "held_out": len(held), "dropped": dropped}
-    if found.transform is not None:
-        facts["transform"] = str(found.transform)
+    if choice.reason:
+        facts["transform"] = choice.reason
     places = [table.place(row) for row in held.tolist()]
-    return Prepared(schema, parts[0], parts[1], frames[0], frames[1], places, notes, facts)
+    truth = target.truth(values[1])
+    return Prepared(schema, data[0], data[1], truth, frames[0], frames[1], places, [*notes, *more], facts)
 
 
 def fingerprint(path: Path) -> str:
@@ -128,14 +202,26 @@ def fingerprint(path: Path) -> str:
 
 
 def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
-    """Split images by class, and standardise them by those that train."""
-    train, held = hold_out(folder.labels, held_out, seed, classes=True)
-    schema = infer_image_schema(folder, train)
-    parts = [
-        as_data(schema.encode(folder.images[rows]), schema.target.encode(folder.labels[rows])) if len(rows) else None
+    """Split images by class, and standardise them by those that train.
+
+    Args:
+        folder: the images.
+        root: where they lie.
+        held_out: the share of them to hold out.
+        seed: where the split comes from.
+
+    Returns:
+        What a fit needs.
+    """
+    train, held = hold_out(len(folder.labels), held_out, seed, folder.labels)
+    target = ClassTarget("class", folder.classes, "integer" if folder.numbered else "text")
+    schema = infer_image_schema(folder, target, train)
+    data = [
+        as_data(schema.encode(folder.images[rows]), target.encode(folder.labels[rows])) if len(rows) else None
         for rows in (train, held)
     ]
-    assert parts[0] is not None
+    assert data[0] is not None
     facts = {"rows": len(folder.labels), "trained": len(train), "held_out": len(held), "dropped": 0}
     places = [folder.paths[row].relative_to(root).as_posix() for row in held.tolist()]
-    return Prepared(schema, parts[0], parts[1], None, folder.images[held], places, folder.notes, facts)
+    truth = target.truth(folder.labels[held])
+    return Prepared(schema, data[0], data[1], truth, None, folder.images[held], places, folder.notes, facts)

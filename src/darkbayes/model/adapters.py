@@ -18,6 +18,12 @@ def from_equinox(build: Callable[[Key], Any]) -> Network:
     Its floating-point arrays are the weights. To start every chain from one trained module, pass
     ``lambda key: module``.
 
+    Args:
+        build: makes the module from a key.
+
+    Returns:
+        The module as a network.
+
     >>> import jax.numpy as jnp
     >>> network = from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 1, key=key))
     >>> x = jnp.zeros((5, 3))
@@ -41,7 +47,14 @@ def from_equinox(build: Callable[[Key], Any]) -> Network:
 
 
 def from_linen(module: Any) -> Network:
-    """Adapt a Flax Linen module that needs nothing but its ``params``."""
+    """Adapt a Flax Linen module that needs nothing but its ``params``.
+
+    Args:
+        module: the module.
+
+    Returns:
+        The module as a network.
+    """
 
     def init(key: Key, x: Array) -> PyTree:
         variables = dict(module.init(key, x))
@@ -54,7 +67,14 @@ def from_linen(module: Any) -> Network:
 
 
 def from_nnx(build: Callable[[Any], Any]) -> Network:
-    """Adapt a Flax NNX module, given as the function that builds it from ``nnx.Rngs``."""
+    """Adapt a Flax NNX module, given as the function that builds it from ``nnx.Rngs``.
+
+    Args:
+        build: makes the module from its random streams.
+
+    Returns:
+        The module as a network.
+    """
     from flax import nnx
 
     def split(key: Key) -> tuple[Any, Any, Any]:

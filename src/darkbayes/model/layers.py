@@ -25,7 +25,14 @@ KEPT = 256
 
 
 def exact_gelu(x: Array) -> Array:
-    """GELU by the error function, as PyTorch has it; ``jax.nn.gelu`` is its approximation by tanh."""
+    """GELU by the error function, as PyTorch has it; ``jax.nn.gelu`` is its approximation by tanh.
+
+    Args:
+        x: any array.
+
+    Returns:
+        The function of each element.
+    """
     return jax.nn.gelu(x, approximate=False)
 
 
@@ -65,7 +72,9 @@ class Linear(Layer):
 
     weighted: ClassVar[bool] = True
     outputs: int
+    """How many sums."""
     bias: bool = True
+    """Whether a number of its own is added to each."""
 
     def __post_init__(self) -> None:
         require_count("a layer's width", self.outputs)
@@ -88,12 +97,19 @@ class Conv2d(Layer):
 
     weighted: ClassVar[bool] = True
     outputs: int
+    """Channels of the result."""
     kernel_size: int | Pair = 3
+    """The size of the window."""
     stride: int | Pair = 1
+    """From one window to the next."""
     padding: int | Pair | Literal["same"] = 0
+    """Zeros around the image."""
     dilation: int | Pair = 1
+    """From one pixel of the window to the next."""
     groups: int = 1
+    """Into how many groups, each convolved by itself, the channels are divided."""
     bias: bool = True
+    """Whether a number of its own is added to each channel."""
 
     def __post_init__(self) -> None:
         for name in ("outputs", "groups"):
@@ -141,9 +157,11 @@ class LayerNorm(Layer):
     axes: int = 1
     """How many of the last axes, so 1 for rows and 3 for whole images."""
     epsilon: float = 1e-5
+    """Added to the variance."""
     affine: bool = True
     """Whether there are weights at all."""
     bias: bool = True
+    """Whether the weights shift as well."""
 
     def __post_init__(self) -> None:
         require_count("axes of LayerNorm", self.axes)
@@ -166,6 +184,7 @@ class Activation(Layer):
     """A function of each element; exports know those of `ACTIVATIONS`."""
 
     function: Callable[[Array], Array]
+    """What becomes of each element."""
 
     # By identity: a function may be an object that cannot be hashed.
     def __eq__(self, other: object) -> bool:
@@ -189,11 +208,14 @@ class Activation(Layer):
 
 @dataclasses.dataclass(frozen=True)
 class Pool2d(Layer):
-    """What the two kinds of pooling share; a stride of None is the size of the window."""
+    """What the two kinds of pooling share."""
 
     kernel_size: int | Pair
+    """The size of the window."""
     stride: int | Pair | None = None
+    """From one window to the next; None for the size of the window."""
     padding: int | Pair = 0
+    """Rows and columns around the image."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -254,6 +276,12 @@ def sequential(layers: Iterable[Layer]) -> Network:
 
     Of equal layers it is made once: networks that are the same functions share what was compiled for them.
 
+    Args:
+        layers: what to do with the inputs, in this order.
+
+    Returns:
+        The network.
+
     >>> layers = [Conv2d(4, 3, padding=1), Activation(jnp.tanh), MaxPool2d(2), Flatten(), Linear(10)]
     >>> network = sequential(layers)
     >>> x = jnp.zeros((5, 1, 28, 28))
@@ -285,14 +313,30 @@ _made_once = functools.lru_cache(maxsize=KEPT)(_made)
 
 
 def of_network(network: Network) -> tuple[Layer, ...]:
-    """The layers of a network; one that does not tell them is refused."""
+    """The layers of a network; one that does not tell them is refused.
+
+    Args:
+        network: one that `sequential`, `mlp`, `cnn` or `from_torch` made.
+
+    Returns:
+        Its layers, in order.
+    """
     if network.layers is None:
         raise InvalidInput("the network does not say what layers it is made of: build it by mlp, cnn or sequential")
     return network.layers
 
 
 def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple[Any, ...]:
-    """Random weights for inputs of a shape, the batch left out; one key for every layer that has weights."""
+    """Random weights for the layers of a network.
+
+    Args:
+        layers: descriptions of layers.
+        shape: the shape of an input, the batch left out.
+        keys: one for every layer that has weights.
+
+    Returns:
+        The weights of these layers.
+    """
     keys, params = iter(keys), []
     for layer in layers:
         weights = layer.build(shape, next(keys)) if layer.weighted else None
@@ -303,17 +347,41 @@ def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple
 
 
 def shape_after(layer: Layer, weights: Any, shape: Shape) -> Shape:
-    """The shape of what a layer makes of inputs of a shape, the batch left out both times."""
+    """The shape of what a layer makes of inputs of a shape, the batch left out both times.
+
+    Args:
+        layer: the description of a layer.
+        weights: its weights, None if it has none.
+        shape: the shape of an input, the batch left out.
+
+    Returns:
+        The shape of an output.
+    """
     return jax.eval_shape(lambda x: layer.apply(weights, x), jax.ShapeDtypeStruct((1, *shape), jnp.float32)).shape[1:]
 
 
 def weighted(layers: Iterable[Layer]) -> int:
-    """How many of the layers have weights."""
+    """How many of the layers have weights.
+
+    Args:
+        layers: descriptions of layers.
+
+    Returns:
+        The number.
+    """
     return sum(layer.weighted for layer in layers)
 
 
 def with_weights(layers: tuple[Layer, ...], params: Sequence[Any]) -> Iterator[tuple[Layer, Any]]:
-    """Each layer with its weights, None where it has none."""
+    """Each layer with its weights, None where it has none.
+
+    Args:
+        layers: descriptions of layers.
+        params: the weights of those that have any.
+
+    Returns:
+        Pairs of a description and its weights.
+    """
     if len(params) != weighted(layers):
         raise InvalidInput(f"the network has {weighted(layers)} layers with weights, but params holds {len(params)}")
     rest = iter(params)
@@ -323,6 +391,12 @@ def with_weights(layers: tuple[Layer, ...], params: Sequence[Any]) -> Iterator[t
 
 def pair(value: int | Pair) -> Pair:
     """One number for height and width, or both.
+
+    Args:
+        value: one number or two.
+
+    Returns:
+        Two numbers.
 
     >>> pair(3), pair((1, 2))
     ((3, 3), (1, 2))

@@ -15,6 +15,14 @@ from darkbayes.types import Array, Key, Network
 def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array] = jax.nn.relu) -> Network:
     """A fully connected network; inputs with several axes are flattened.
 
+    Args:
+        hidden: the widths of the hidden layers.
+        outputs: how many outputs.
+        activation: what comes after each hidden layer.
+
+    Returns:
+        The network.
+
     >>> network = mlp([10, 10], 2)
     >>> x = jnp.zeros((5, 3))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
@@ -36,6 +44,16 @@ def cnn(
     """Convolutions that keep the image's size, each followed by 2x2 max pooling, then one hidden layer.
 
     Inputs are ``[batch, channels, height, width]``.
+
+    Args:
+        channels: the channels of each convolution.
+        hidden: the width of the hidden layer.
+        outputs: how many outputs.
+        kernel_size: the size of the convolutions' windows, an odd number.
+        activation: what comes after each convolution and the hidden layer.
+
+    Returns:
+        The network.
 
     >>> network = cnn([4, 8], 16, 10)
     >>> x = jnp.zeros((5, 1, 28, 28))

@@ -23,7 +23,9 @@ class Draw(NamedTuple):
     """One point of the posterior: the network's weights and the likelihood's own parameters."""
 
     network: PyTree
+    """The weights."""
     likelihood: PyTree
+    """The likelihood's own parameters, such as a noise precision."""
 
 
 class Posterior(eqx.Module):
@@ -38,9 +40,13 @@ class Posterior(eqx.Module):
     """
 
     network: Network
+    """The network whose weights are uncertain."""
     likelihood: Likelihood
+    """What its outputs say of a target."""
     prior: Prior
+    """What is believed of the weights before data."""
     num_data: int = eqx.field(converter=plain)
+    """N, the number of all examples, of which a batch may hold few."""
 
     def __check_init__(self) -> None:
         require_count("num_data", self.num_data)

@@ -27,6 +27,7 @@ class GaussianPrior(eqx.Module):
     """The paper's spherical Gaussian: every weight is N(0, 1/precision)."""
 
     precision: float = eqx.field(converter=plain, default=1.0)
+    """lambda."""
 
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
@@ -39,11 +40,13 @@ class ScaledGaussianPrior(eqx.Module):
     """A Gaussian scaled per layer: weights have precision ``precision * fan_in``, biases ``precision``.
 
     It keeps the prior's functions of one size whatever the width. The fan-in of an array with two or more axes is
-    its size divided by that of `output_axis`: 0 for Equinox and PyTorch, -1 for Flax.
+    its size divided by that of `output_axis`.
     """
 
     precision: float = eqx.field(converter=plain, default=1.0)
+    """lambda, of the biases."""
     output_axis: int = eqx.field(converter=plain, default=0)
+    """Along which axis of an array of weights its outputs lie: 0 for Equinox and PyTorch, -1 for Flax."""
 
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
@@ -72,7 +75,9 @@ class SampledPrecisionPrior(eqx.Module):
     """
 
     shape: float = eqx.field(converter=plain, default=1.0)
+    """Of the Gamma distribution of each precision."""
     rate: float = eqx.field(converter=plain, default=1.0)
+    """Of the same."""
 
     def __check_init__(self) -> None:
         require_positive("shape", self.shape)
@@ -92,8 +97,11 @@ class ScaleMixturePrior(eqx.Module):
     """Blundell et al.'s mixture of two zero-mean Gaussians, a wide one with probability `weight` and a narrow one."""
 
     weight: float = eqx.field(converter=plain, default=0.5)
+    """The probability of the wide Gaussian."""
     wide: float = eqx.field(converter=plain, default=1.0)
+    """Its standard deviation."""
     narrow: float = eqx.field(converter=plain, default=0.0025)
+    """The standard deviation of the other."""
 
     def __check_init__(self) -> None:
         require_positive("wide", self.wide)

@@ -26,6 +26,12 @@ def from_torch(module: Any) -> tuple[Network, PyTree]:
 
     It may hold Linear, Conv2d, LayerNorm, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d(1), Flatten, Identity, dropout and
     activations. The network's `init` draws random weights as ever; `started_at` begins from those returned here.
+
+    Args:
+        module: a ``torch.nn.Sequential``, trained or not.
+
+    Returns:
+        The network and the module's weights.
     """
     described, params, seen = [], [], set()
     for name, part in _parts(module):

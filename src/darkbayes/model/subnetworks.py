@@ -21,6 +21,9 @@ def started_at(network: Network, params: PyTree, jitter: float = 0.0) -> Network
             Gaussian noise of its own. Chains that all begin at one place agree with each other before they have
             forgotten it. So where `tune` or `split_rhat` is to tell whether they have, give them 0.1, say.
 
+    Returns:
+        The network with another `init`.
+
     >>> from darkbayes import mlp
     >>> network, x = mlp([4], 1), jnp.zeros((1, 3))
     >>> params = network.init(jax.random.key(0), x)
@@ -45,6 +48,9 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
             part of it. `last_layer` makes the most common one.
         jitter: how far from `params` to begin.
 
+    Returns:
+        A network over the chosen weights.
+
     >>> from darkbayes import mlp
     >>> network, x = mlp([4], 1), jnp.zeros((1, 3))
     >>> params = network.init(jax.random.key(0), x)
@@ -68,6 +74,12 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
 
 def last_layer(params: PyTree) -> PyTree:
     """The mask for `subnetwork` that chooses the last layer of a network whose weights are a tuple, one per layer.
+
+    Args:
+        params: weights as `mlp`, `cnn` or `sequential` have them.
+
+    Returns:
+        A pytree like `params`, True for the arrays of the last layer that has any.
 
     >>> last_layer(({"w": 1.0}, {"w": 2.0, "b": 0.0}))
     ({'w': False}, {'b': True, 'w': True})

@@ -25,6 +25,16 @@ from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame
 
 
+NOISE = (
+    "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "
+    "these inputs. More data would not lower it; other inputs might."
+)
+DOUBT = (
+    "Doubt (epistemic uncertainty) is what the model has not learnt, for want of examples like this one. More of them "
+    "would lower it. Where it is large, do not lean on the prediction."
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Prediction(abc.ABC):
     """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
@@ -251,9 +261,14 @@ class Target(abc.ABC):
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
         """What the service says of each row, by name; as `table`, in a form for programs."""
 
-    @abc.abstractmethod
     def described(self) -> dict[str, Any]:
-        """What the service says of the target."""
+        """What the service says of the target, and the words by which a page explains what it shows."""
+        return {"name": self.name, "words": {"noise": NOISE, "doubt": DOUBT, "arithmetic": self.arithmetic}}
+
+    @property
+    @abc.abstractmethod
+    def arithmetic(self) -> str:
+        """In which unit the two uncertainties are, and how they add up."""
 
     @abc.abstractmethod
     def answer_form(self) -> dict[str, Any]:

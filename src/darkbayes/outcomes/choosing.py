@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice, Target
+from darkbayes.outcomes.base import Target
 from darkbayes.tables.columns import Column
 
 AUTO = "auto"
@@ -22,7 +20,7 @@ class Outcomes:
     @property
     def tasks(self) -> tuple[str, ...]:
         """What may be asked for."""
-        return (AUTO, *sorted(kind.task for kind in self.kinds))
+        return (AUTO, *sorted({kind.task for kind in self.kinds}))
 
     def kind(self, columns: Mapping[str, Column], task: str, notes: list[str]) -> type[Target]:
         """The outcome of columns.
@@ -37,34 +35,17 @@ class Outcomes:
         """
         if task not in self.tasks:
             raise InvalidInput(f"task must be one of {', '.join(self.tasks)}, not {task!r}")
-        for kind in self.kinds:
-            if task == kind.task:
-                return kind
-            reason = kind.suits(columns) if task == AUTO else None
-            if reason is not None:
-                others = [other.task for other in self.kinds if other is not kind and other.suits(columns) is not None]
-                notes += [f"{reason} (otherwise: task {' or '.join(others)})"] if reason else []
-                return kind
+        candidates = [kind for kind in self.kinds if task in (AUTO, kind.task)]
+        reasons = {kind: reason for kind in candidates if (reason := kind.suits(columns)) is not None}
+        if reasons:
+            kind, reason = next(iter(reasons.items()))
+            if task == AUTO and reason:
+                others = " or ".join(dict.fromkeys(other.task for other in list(reasons)[1:]))
+                notes.append(f"{reason} (otherwise: task {others})" if others else reason)
+            return kind
+        if task != AUTO:
+            return candidates[0]
         name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
         raise InvalidInput(
             f"several targets must all be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
         )
-
-    def choose(
-        self, columns: Mapping[str, Column], task: str, rows: np.ndarray, inputs: np.ndarray, source: str
-    ) -> Choice:
-        """The target that predicts columns; see `Target.choose` for the arguments.
-
-        Args:
-            columns: those to predict, of the rows that have a value of each.
-            task: one of `tasks`.
-            rows: which of these train.
-            inputs: what the network reads in them.
-            source: what messages call the table.
-
-        Returns:
-            The target, and what there is to know of it.
-        """
-        notes: list[str] = []
-        choice = self.kind(columns, task, notes).choose(columns, rows, inputs, source)
-        return choice._replace(notes=[*notes, *choice.notes])

@@ -11,7 +11,8 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.metrics import BINS, RowScores
 from darkbayes.outcomes.base import Choice, Prediction, Target, known
-from darkbayes.tables.columns import TRUTH, Column, listed, objects, texts_of
+from darkbayes.tables.cells import TRUTH, objects
+from darkbayes.tables.columns import Column, listed, texts_of
 from darkbayes.tables.schema import Frame, stored_as
 
 MOST_CLASSES = 1000
@@ -190,7 +191,9 @@ class ClassTarget(Target):
         if column.kind == "number" and (column.values != np.floor(column.values)).any():
             example = column.values[column.values != np.floor(column.values)][0]
             raise InvalidInput(
-                f"classification predicts classes, but {name!r} holds the number {example}: choose the task regression"
+                f"classification predicts classes, but {name!r} holds the number {example}: choose the task regression",
+                option="task",
+                value="regression",
             )
         values, notes = texts_of(column), []
         counts = Counter(values.tolist())
@@ -318,6 +321,14 @@ class ClassTarget(Target):
         """The same, with the probabilities in one list."""
         return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
 
+    @property
+    def arithmetic(self) -> str:
+        """Entropies."""
+        return (
+            f"Both are entropies in nats, of at most {self.most_entropy:.3g} when all {len(self.classes)} classes are "
+            "equally probable; the bar and the percentages are shares of that."
+        )
+
     def words(self) -> Any:
         """Those of classes."""
         from darkbayes.outcomes.words.classes import ClassWords
@@ -325,8 +336,8 @@ class ClassTarget(Target):
         return ClassWords(self)
 
     def described(self) -> dict[str, Any]:
-        """Its classes."""
-        return {"name": self.name, "classes": self.labels.tolist()}
+        """Its classes, and the entropy of complete ignorance."""
+        return super().described() | {"classes": self.labels.tolist(), "most_entropy": self.most_entropy}
 
     def answer_form(self) -> dict[str, Any]:
         """A class and probabilities."""

@@ -83,6 +83,10 @@ class NumberPrediction(QuantityPrediction):
         nothing = np.zeros_like(location)
         return dataclasses.replace(self, log_weights=nothing, location=location, spread=np.sqrt(variance), joint=False)
 
+    def output(self, place: int) -> "NumberPrediction":
+        """The prediction of one output by itself."""
+        return dataclasses.replace(super().output(place), logs=self.logs[place : place + 1])
+
     def own_unit(self, targets: Sequence["NumberTarget"]) -> "NumberPrediction":
         """In the targets' own units, one target for each output, from what a network says of their encoded values."""
         scale, center = (np.asarray([getattr(target, name) for target in targets]) for name in ("scale", "center"))
@@ -297,9 +301,10 @@ class NumberTarget(QuantityTarget):
             columns |= {"location": prediction.location[:, 0, 0], "spread": prediction.spread[:, 0, 0]}
         return columns
 
-    def described(self) -> dict[str, Any]:
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
         """Its range and form."""
-        return {"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}
+        return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 
 def number_likelihood(kind: str | None, outputs: int) -> Any:

@@ -184,6 +184,11 @@ class QuantityTarget(Target):
         return columns
 
     @property
+    def arithmetic(self) -> str:
+        """Standard deviations."""
+        return "The percentages are shares of the variance: it is the squares of the two that add up."
+
+    @property
     def logarithmic(self) -> bool:
         """Whether an axis of its values is."""
         return False
@@ -195,8 +200,13 @@ class QuantityTarget(Target):
         return QuantityWords(self)
 
     def described(self) -> dict[str, Any]:
-        """Its name."""
-        return {"name": self.name, "names": list(self.names)}
+        """The name, range and form of each output."""
+        return super().described() | {"names": list(self.names), "outputs": self.ranges}
+
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """For each output its name, `low` and `high` of what was seen, and the `transform` that it is modelled by."""
+        raise NotImplementedError
 
     def answer_form(self) -> dict[str, Any]:
         """A number for each moment and two for the interval, or lists of them."""

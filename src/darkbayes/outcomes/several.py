@@ -28,7 +28,7 @@ class SeveralTarget(QuantityTarget):
 
     parts: tuple[NumberTarget, ...]
 
-    task: ClassVar[str] = "several"
+    task: ClassVar[str] = NumberTarget.task
     likelihoods: ClassVar[tuple[str, ...]] = NumberTarget.likelihoods
     heads: ClassVar[tuple[str, ...]] = NumberTarget.heads
 
@@ -105,12 +105,13 @@ class SeveralTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, [len(self.parts), *components], np.float64)
 
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """Those of each."""
+        return [part.ranges[0] for part in self.parts]
+
     def words(self) -> Any:
         """Those of each."""
         from darkbayes.outcomes.words.quantity import SeveralWords
 
         return SeveralWords([part.words() for part in self.parts])
-
-    def described(self) -> dict[str, Any]:
-        """Each of them."""
-        return super().described() | {"parts": [part.described() for part in self.parts]}

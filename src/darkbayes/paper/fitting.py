@@ -1,13 +1,17 @@
-"""What several experiments do alike: how Adam is run, teachers are tuned, and comparators are fitted."""
+"""What all experiments do alike: settings of teachers and students, how teachers are tuned and comparators fitted."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import optax
 
 from darkbayes.baselines import raise_if_diverged
+from darkbayes.model import Posterior, mlp
+from darkbayes.outcomes.heads.base import Head
 from darkbayes.runs import Run
+from darkbayes.student import Settings, Student
 from darkbayes.teacher import MinibatchChain
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -15,6 +19,39 @@ from darkbayes.types import Array, Data, Key, PyTree
 def falling_adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
     """Adam whose learning rate falls to zero along a cosine over `steps` steps."""
     return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """The settings that every experiment has."""
+
+    trials: int
+    step_size: float | Literal["auto"]
+    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
+    steps: int
+    burn_in: int
+    thin: int
+    settings: Settings
+    optimiser: Literal["adam", "sgd", "stepped"]
+    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD is what `sgd_rate` says."""
+    learning_rate: float
+    student_prior: float = 0.0
+
+    def student(self, hidden: tuple[int, ...], head: Head) -> Student:
+        """A student of the given hidden layers."""
+        updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
+        adam = self.optimiser == "adam"
+        optimiser = falling_adam(self.learning_rate, updates) if adam else optax.sgd(self.sgd_rate(updates))
+        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
+
+    def sgd_rate(self, updates: int) -> float | optax.Schedule:
+        """The learning rate of a student that is trained by SGD: constant."""
+        return self.learning_rate
+
+
+def trained(kind: Callable[..., Any], posterior: Posterior, settings: Any, steps: int, **extra: Any) -> Any:
+    """A comparator that is trained by Adam, with the batches and the learning rate of all comparators."""
+    return kind(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size, **extra)
 
 
 def tuned(

@@ -20,21 +20,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from darkbayes import metrics
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
-from darkbayes.baselines.optimise import Trained
 from darkbayes.data import as_data, load
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, mlp
 from darkbayes.outcomes import ClassPrediction, Prediction
 from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
-from darkbayes.paper import naming
+from darkbayes.paper import fitting, naming
 from darkbayes.paper.costs import prediction_ms
-from darkbayes.paper.fitting import falling_adam, fit_trials
+from darkbayes.paper.fitting import fit_trials, trained
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
 from darkbayes.report import Names, Words, figures, number
 from darkbayes.runs import Run, row
@@ -71,25 +71,16 @@ class Comparators:
     ensemble_steps: int = 40_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(fitting.Preset):
     """All the settings of the MNIST experiment."""
 
-    trials: int
-    steps: int
-    burn_in: int
-    thin: int
-    settings: Settings
-    optimiser: Literal["adam", "sgd"]
-    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD is constant."""
-    learning_rate: float
     queries: Literal["images", "jitter"]
     sgd_steps: int
     sgd_step_size: float = 5e-6
     """In the teacher's convention: half of it times the gradient at full-data scale."""
     noise: float = 0.3
     """The standard deviation of the noise on queries."""
-    student_prior: float = 0.0
     hidden: tuple[int, ...] = (400, 400)
     step_size: float = 4e-6
     batch_size: int = 100
@@ -173,7 +164,7 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
     posterior = Posterior(network, Softmax(CLASSES), GaussianPrior(preset.prior_precision), num_data=len(data.x))
     keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
 
-    student = _student(preset)
+    student = preset.student(preset.hidden, SoftmaxHead(CLASSES))
     probs, seconds, draws = {}, {}, None
     if preset.only is None:
         distilled = run.once(
@@ -212,15 +203,6 @@ def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     return as_data(train[0][: preset.train], train[1][: preset.train]), as_data(*held_out)
 
 
-def _student(preset: Preset) -> Student:
-    if preset.optimiser == "adam":
-        updates = (preset.steps - preset.burn_in) // preset.settings.update_every
-        optimiser = falling_adam(preset.learning_rate, updates)
-    else:
-        optimiser = optax.sgd(preset.learning_rate)
-    return Student(mlp(preset.hidden, CLASSES), SoftmaxHead(CLASSES), optimiser, preset.student_prior)
-
-
 def _distilled(
     run: Run, preset: Preset, posterior: Posterior, student: Student, data: Data, held_out: Data, trials: int, key: Key
 ) -> dict[str, Any]:
@@ -251,27 +233,14 @@ def _comparators(preset: Preset, settings: Comparators, posterior: Posterior) ->
     def with_prior(prior: Any) -> Posterior:
         return Posterior(posterior.network, posterior.likelihood, prior, posterior.num_data)
 
-    def bayes_by_backprop(prior: Any) -> Trained:
-        return BayesByBackprop(
-            with_prior(prior),
-            falling_adam(settings.learning_rate, settings.bbb_steps),
-            settings.bbb_steps,
-            settings.batch_size,
-            initial_std=settings.bbb_initial_std,
-        )
-
-    dropout = Dropout(
-        with_prior(GaussianPrior(settings.dropout_prior)),
-        falling_adam(settings.learning_rate, settings.dropout_steps),
-        settings.dropout_steps,
-        settings.batch_size,
-        rate=settings.dropout_rate,
-        input_rate=settings.dropout_input_rate,
+    rates = {"rate": settings.dropout_rate, "input_rate": settings.dropout_input_rate}
+    prior = GaussianPrior(settings.dropout_prior)
+    dropout = trained(Dropout, with_prior(prior), settings, settings.dropout_steps, **rates)
+    member = trained(SGD, posterior, settings, settings.ensemble_steps)
+    gaussian, mixture = (
+        trained(BayesByBackprop, with_prior(prior), settings, settings.bbb_steps, initial_std=settings.bbb_initial_std)
+        for prior in (GaussianPrior(settings.bbb_gaussian_precision), ScaleMixturePrior(*settings.bbb_mixture))
     )
-    steps = settings.ensemble_steps
-    member = SGD(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size)
-    gaussian = bayes_by_backprop(GaussianPrior(settings.bbb_gaussian_precision))
-    mixture = bayes_by_backprop(ScaleMixturePrior(*settings.bbb_mixture))
     return {
         "dropout": {"dropout": (dropout, 0), "dropout mc": (dropout, MC_DRAWS)},
         "bbb-gaussian": {"bbb gaussian": (gaussian, MC_DRAWS)},

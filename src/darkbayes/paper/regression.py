@@ -26,10 +26,11 @@ from darkbayes.outcomes.heads.number import (
     GaussianSampledNoise,
     MixtureHead,
 )
-from darkbayes.paper.fitting import falling_adam, fit_trials, tuned
+from darkbayes.paper import fitting
+from darkbayes.paper.fitting import fit_trials, trained, tuned
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import Queries, Settings, Student, distillation, jitter, mix, side_by_side
+from darkbayes.student import Queries, distillation, jitter, mix, side_by_side
 from darkbayes.teacher import (
     AutoStep,
     at,
@@ -73,35 +74,23 @@ class Comparators:
     hmc_depth: int = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(fitting.Preset):
     """All the settings of a regression experiment."""
 
-    trials: int
     noise: tuple[Noise, ...]
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student, which learns from a teacher of its own for each kind of noise."""
     sampler: Literal["fisher", "stepped"]
     """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
-    step_size: float | Literal["auto"]
-    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
     batch_size: int
-    steps: int
-    burn_in: int
-    thin: int
-    optimiser: Literal["adam", "stepped"]
-    """The student's: Adam, whose rate falls to zero along a cosine, or the paper's SGD, whose rate is multiplied by 0.8
-    every 5,000 steps."""
-    learning_rate: float
     jitter: tuple[float, ...]
     """Standard deviations of the noise on queries; each is used for an equal share of them."""
-    settings: Settings
     prior_precision: float = 1.0
     noise_precision: float | None = None
     """Where the noise is known."""
     noise_prior: tuple[float, float] = (1.0, 0.1)
     """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
-    student_prior: float = 0.0
     hidden: tuple[int, ...] = (50,)
     comparators: Comparators | None = None
     on: Literal["test", "validation"] = "test"
@@ -120,15 +109,9 @@ class Preset:
         tails, which one Gaussian cannot follow and two can."""
         return MixtureHead(components=2, quadrature=8) if noise == "input" else GaussianHead()
 
-    def student(self, hidden: tuple[int, ...], noise: Noise) -> Student:
-        """A student of the given hidden layers."""
-        head = self.head(noise)
-        updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
-        if self.optimiser == "adam":
-            optimiser = falling_adam(self.learning_rate, updates)
-        else:
-            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=5_000))
-        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
+    def sgd_rate(self, updates: int) -> optax.Schedule:
+        """The paper's: multiplied by 0.8 every 5,000 steps."""
+        return stepped(self.learning_rate, factor=0.8, every=5_000)
 
 
 class Split(NamedTuple):
@@ -207,7 +190,10 @@ class Experiment:
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
         if preset.step_size == "auto":
             teachers, preset = tuned(self.run, self._path(name), teachers, key, preset)
-        student, queries = preset.student(hidden, noise), _mixed([jitter(scale) for scale in preset.jitter])
+        student, queries = (
+            preset.student(hidden, preset.head(noise)),
+            _mixed([jitter(scale) for scale in preset.jitter]),
+        )
         runs = [distillation(teacher, student, queries, preset.settings) for teacher in teachers]
         parts = side_by_side(runs)
         state = self.run.distil(self._path(name), parts, key, preset.steps)
@@ -268,18 +254,15 @@ class Experiment:
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
         """The scores of all the other methods."""
-        batch_size = min(settings.batch_size, len(self.splits[0].train.x))
+        settings = dataclasses.replace(settings, batch_size=min(settings.batch_size, len(self.splits[0].train.x)))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
-
-        def trained(kind: Callable[..., Any], posterior: Posterior, steps: int, **extra: Any) -> Any:
-            return kind(posterior, falling_adam(settings.learning_rate, steps), steps, batch_size, **extra)
-
+        dropout = trained(Dropout, sampled, settings, settings.dropout_steps, rate=settings.dropout_rate)
         methods = {
-            "sgd": (trained(SGD, sampled, settings.sgd_steps), 1),
+            "sgd": (trained(SGD, sampled, settings, settings.sgd_steps), 1),
             "pbp": (PBP(self.preset.hidden, settings.pbp_passes), 0),
-            "vi": (trained(VariationalInference, sampled, settings.vi_steps), DRAWS),
-            "dropout mc": (trained(Dropout, sampled, settings.dropout_steps, rate=settings.dropout_rate), DRAWS),
-            "ensemble": (Ensemble(trained(SGD, varying, settings.ensemble_steps), settings.ensemble_size), 1),
+            "vi": (trained(VariationalInference, sampled, settings, settings.vi_steps), DRAWS),
+            "dropout mc": (dropout, DRAWS),
+            "ensemble": (Ensemble(trained(SGD, varying, settings, settings.ensemble_steps), settings.ensemble_size), 1),
         }
         scores = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
         return scores | {"hmc": self.hmc(settings)}

@@ -4,22 +4,21 @@ of the experiment's own, each measured by its KL from the truth on a grid of inp
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 
 from darkbayes.files import write_arrays
-from darkbayes.model import Posterior, mlp
+from darkbayes.model import Posterior
 from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.paper import naming
-from darkbayes.paper.fitting import falling_adam, tuned
+from darkbayes.paper import fitting, naming
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
-from darkbayes.report import Names, figures, measured
+from darkbayes.report import Names, Words, figures, measured
 from darkbayes.runs import Run, row
-from darkbayes.student import Queries, Settings, Student, distillation
+from darkbayes.student import Queries, Student, distillation
 from darkbayes.teacher import (
     MinibatchChain,
     default_sampler,
@@ -52,38 +51,21 @@ class Problem(NamedTuple):
     head: Head
 
 
-@dataclasses.dataclass(frozen=True)
-class Preset:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset(fitting.Preset):
     """All the settings of a toy experiment."""
 
-    trials: int
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student."""
-    step_size: float | Literal["auto"]
-    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
-    steps: int
-    burn_in: int
-    thin: int
-    optimiser: Literal["adam", "sgd"]
-    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD by 0.8 after every twentieth of the
-    updates (for 100k of them, the paper's schedule for Boston)."""
-    learning_rate: float
-    settings: Settings
     sgd_step_size: float
     """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
-    student_prior: float = 0.0
     hmc_chains: int = 4
     hmc_warmup: int = 1000
     hmc_draws: int = 5000
 
-    def student(self, hidden: tuple[int, ...], head: Head) -> Student:
-        """A student of the given hidden layers."""
-        updates = (self.steps - self.burn_in) // self.settings.update_every
-        if self.optimiser == "adam":
-            optimiser = falling_adam(self.learning_rate, updates)
-        else:
-            optimiser = optax.sgd(stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20)))
-        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
+    def sgd_rate(self, updates: int) -> optax.Schedule:
+        """Falls by 0.8 after every twentieth of the updates (for 100k of them, the paper's schedule for Boston)."""
+        return stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
 
 
 class Experiment:
@@ -199,7 +181,7 @@ def build_teachers(
         )
         for examples in data
     ]
-    return tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
+    return fitting.tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
 
 
 def summarise(
@@ -227,23 +209,32 @@ NAMES = Names(
 )
 
 
-def lead(names: Names, where: str) -> str:
-    """What is compared, and where."""
-    teacher = names.method("sgld")
-    return (
-        f"HMC on the full posterior is the truth; {teacher} approximates it with many networks, and each student is "
-        f"one network that was distilled from it while it ran. The closer to zero a method's KL divergence from HMC, "
-        f"averaged over {where}, the better."
-    )
+def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> Words:
+    """What the page of a run says.
 
+    Args:
+        results: The run's.
+        names: What methods and metrics are called.
+        lead: What is fitted to what.
+        where: Where methods are compared.
+        **own: The title, and what is said of the figure.
 
-def summary(results: dict[str, Any], names: Names) -> str:
-    """How far the best student and the plug-in network are from the truth."""
+    Returns:
+        All of it, with what both experiments say alike.
+    """
     rows = naming.rows_of(results, "kl_from_hmc")
     best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
-    return (
-        f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; "
-        f"the plug-in network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far."
+    return Words(
+        lead=f"{lead} HMC on the full posterior is the truth; {names.method('sgld')} approximates it with many "
+        "networks, and each student is one network that was distilled from it while it ran. The closer to zero a "
+        f"method's KL divergence from HMC, averaged over {where}, the better.",
+        summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
+        f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",
+        trial="a draw of the data",
+        quick="one draw of the data, shorter chains and fewer draws by HMC",
+        figure="Predictive distributions",
+        curves="the grid, for the first draw of the data",
+        **own,
     )
 
 
@@ -251,11 +242,3 @@ def method_panels(methods: list[str]) -> Any:
     """A figure with a panel for each method, three in a row."""
     rows = -(-len(methods) // 3)
     return figures.panels(rows, 3, size=(figures.WIDTH, 2.7 * rows), sharex=True, sharey=True)
-
-
-SETTING: dict[str, Any] = {
-    "trial": "a draw of the data",
-    "quick": "one draw of the data, shorter chains and fewer draws by HMC",
-    "curves": "the grid, for the first draw of the data",
-}
-"""What the pages of both experiments say of their runs."""

@@ -43,7 +43,7 @@ from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset(toy.Preset):
     """All the settings of the 1-D experiment."""
 
@@ -153,19 +153,18 @@ NAMES = toy.NAMES
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
     """What the page of a run says."""
-    return Words(
+    return toy.words(
+        results,
+        names,
         title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
-        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic. "
-        + toy.lead(names, "[-6, 6]")
-        + " PBP and variational inference approximate the posterior by a Gaussian for each weight.",
-        summary=toy.summary(results, names),
-        figure="Predictive distributions",
+        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic. PBP and variational "
+        "inference approximate its posterior by a Gaussian for each weight.",
+        where="[-6, 6]",
         caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
         "students the one with the teacher's ten hidden units is shown, as in the paper.",
         alt="The mean and a band of three standard deviations over [-6, 6], one panel for each method, with the "
         "training points.",
         draw=lambda: bands(folder, names),
-        **toy.SETTING,
     )
 
 

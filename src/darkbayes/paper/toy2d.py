@@ -108,18 +108,17 @@ NAMES = toy.NAMES
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
     """What the page of a run says."""
-    return Words(
+    return toy.words(
+        results,
+        names,
         title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
-        lead="A 2-10-2 network is fitted to twenty points of two classes. "
-        + toy.lead(names, "a grid on [-10, 10] x [-10, 10]"),
-        summary=toy.summary(results, names),
-        figure="Predictive distributions",
+        lead="A 2-10-2 network is fitted to twenty points of two classes.",
+        where="a grid on [-10, 10] x [-10, 10]",
         caption="The colour is the predicted probability of class 1 for the first draw of the data. Away from the "
         "points a Bayesian prediction fades towards one half; the plug-in network stays certain.",
         alt="Maps of the predicted probability of class 1 over the plane, one for each method, with the training "
         "points.",
         draw=lambda: class_maps(folder, names),
-        **toy.SETTING,
     )
 
 

@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
+from functools import partial
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import PLAIN, Column, Table, number
+from darkbayes.report.tables import PLAIN, Table, group_table, number
 from darkbayes.teacher.diagnostics.verdict import WORSE
 
 WORDS = {
@@ -89,19 +90,16 @@ def chains_table(results: dict[str, Any]) -> Table | None:
         groups.setdefault(student_label(name), []).extend(diagnosis["runs"])
     if not groups:
         return None
-    columns = [Column(["runs"], {label: [str(len(runs))] for label, runs in groups.items()})]
-    for key, (heading, worst) in COLUMNS.items():
-        cells = {label: [_cell([run[key] for run in runs], worst)] for label, runs in groups.items()}
-        if any(run[key] for runs in groups.values() for run in runs):  # Neither unknown nor zero everywhere.
-            columns.append(Column([heading], cells))
-    agreeing = {label: [_share(runs)] for label, runs in groups.items()}
-    return Table(
-        "", "student", {label: label for label in groups}, [*columns, Column(["chains agree in"], agreeing)], []
-    )
+    numbers = {
+        heading: partial(_cell, key, worst)
+        for key, (heading, worst) in COLUMNS.items()
+        if any(run[key] for runs in groups.values() for run in runs)  # Neither unknown nor zero everywhere.
+    }
+    return group_table("student", groups, {"runs": lambda runs: str(len(runs)), **numbers, "chains agree in": _share})
 
 
-def _cell(values: list[float | None], worst: Any) -> str:
-    known = [value for value in values if value is not None]
+def _cell(key: str, worst: Any, runs: list[dict[str, Any]]) -> str:
+    known = [run[key] for run in runs if run[key] is not None]
     if not known:
         return ""
     middle = _short(median(known))

@@ -1,11 +1,12 @@
 """What a teacher that tunes itself has chosen: a line for the terminal, a table for the page."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import Column, Table, number
+from darkbayes.report.tables import Table, group_table, number
 
 CAPTION = (
     "Every run was tuned before it began: the step size so that neither discretisation nor minibatches change the "
@@ -61,7 +62,7 @@ def choices_line(results: dict[str, Any]) -> str:
 def _line(folder: str, chosen: list[dict[str, Any]]) -> str:
     name = [_part(folder)] if _part(folder) else []
     runs = [f"{len(chosen)} runs"] if len(chosen) > 1 else []
-    step_size, steps = (_cell(chosen, *COLUMNS[column]) for column in ("step size", "steps"))
+    step_size, steps = (_cell(*COLUMNS[column], chosen) for column in ("step size", "steps"))
     line = ": ".join([", ".join(name + runs)] * bool(name + runs) + [f"step size {step_size}, {steps} steps"])
     restless = len(chosen) - _settled(chosen)
     return line + (f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else "")
@@ -76,17 +77,15 @@ def choices_table(results: dict[str, Any]) -> Table | None:
     parts = results.get("choices", {})
     if not parts:
         return None
-    columns = [Column(["runs"], {part: [str(len(chosen))] for part, chosen in parts.items()})]
-    for heading, how in COLUMNS.items():
-        columns.append(Column([heading], {part: [_cell(chosen, *how)] for part, chosen in parts.items()}))
-    settled = {part: _settled(chosen) for part, chosen in parts.items()}
-    if any(settled[part] < len(chosen) for part, chosen in parts.items()):
-        cells = {part: [f"{settled[part]} of {len(chosen)}"] for part, chosen in parts.items()}
-        columns.append(Column(["settled in"], cells))
-    return Table("", "data", {part: _part(part) or "all" for part in parts}, columns, [])
+    columns: dict[str, Callable[[Any], str]] = {"runs": lambda chosen: str(len(chosen))}
+    columns |= {heading: partial(_cell, *how) for heading, how in COLUMNS.items()}
+    if any(_settled(chosen) < len(chosen) for chosen in parts.values()):
+        columns["settled in"] = lambda chosen: f"{_settled(chosen)} of {len(chosen)}"
+    table = group_table("data", parts, columns)
+    return table._replace(labels={part: _part(part) or "all" for part in parts})
 
 
-def _cell(chosen: list[dict[str, Any]], value: Callable[..., float], written: Callable[[float], str]) -> str:
+def _cell(value: Callable[..., float], written: Callable[[float], str], chosen: list[dict[str, Any]]) -> str:
     values = [value(run) for run in chosen]
     middle, least, most = map(written, (median(values), min(values), max(values)))
     return middle if least == most else f"{middle} ({least} to {most})"

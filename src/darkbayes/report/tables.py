@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -108,6 +108,15 @@ class Table(NamedTuple):
             [label, *(cell for column in self.columns for cell in column.cells.get(key, [""] * len(column.header)))]
             for key, label in self.labels.items()
         ]
+
+
+def group_table(corner: str, groups: Mapping[str, Any], columns: Mapping[str, Callable[[Any], str]]) -> Table:
+    """A table with a row for each group of something, by its label, and what `columns` write of it."""
+    written = {
+        heading: {label: [write(group)] for label, group in groups.items()} for heading, write in columns.items()
+    }
+    shown = [Column([heading], cells) for heading, cells in written.items()]
+    return Table("", corner, {label: label for label in groups}, shown, [])
 
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:

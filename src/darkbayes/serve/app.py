@@ -19,10 +19,11 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from darkbayes.serve.answers import LEVEL, as_csv, as_json
+from darkbayes.metrics import LEVEL
+from darkbayes.serve.answers import as_csv, as_json
 from darkbayes.serve.description import SUMMARY, describe_model, describe_predict, responses
 from darkbayes.serve.limits import LIMITS, Limits, Refused
-from darkbayes.serve.reading import read_csv, read_json, read_level
+from darkbayes.serve.reading import Reader, read_level
 from darkbayes.shipped import Shipped
 from darkbayes.version import __version__
 
@@ -57,33 +58,36 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _failed)
-    about = describe_model(shipped, limits)
+    reader = Reader(shipped.schema, limits)
+    about = describe_model(shipped, reader)
     pages = {name: _page(name) for name in ("page", "api")}
 
     @app.post(
         "/predict",
         summary="Predict rows",
         response_model=None,
-        responses=responses(shipped),
-        openapi_extra=describe_predict(shipped, limits),
+        responses=responses(shipped, reader),
+        openapi_extra=describe_predict(shipped, reader),
     )
     async def predict(request: Request) -> Response:
-        read = _reader(request)
-        level = request.query_params.get("level")
-        level = None if level is None else read_level(level)
+        read = reader.csv if _sends_csv(request) else reader.json
+        try:
+            level = read_level(request.query_params.get("level"))
+        except ValueError as problem:
+            raise Refused(422, f"level is {problem}", "give a number between 0 and 1, such as 0.9", "level") from None
         wants_csv = _wants_csv(request)
         body = await _body(request, limits)
 
         def work() -> Response:
-            asked = read(body, shipped.schema, limits)
+            asked = read(body)
             chosen = asked.level or level or LEVEL
-            predictions = shipped.predict(asked.inputs)
+            prediction = shipped.predict(asked.inputs)
             if not wants_csv:
-                content = as_json(predictions, shipped.schema.target, chosen, asked.notes)
+                content = as_json(prediction, shipped.schema.target, chosen, asked.notes)
                 return Response(content, media_type="application/json")
-            content = as_csv(predictions, shipped.schema.target, chosen)
-            told = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
-            return Response(content, media_type="text/csv", headers=told)
+            content = as_csv(prediction, shipped.schema.target, chosen)
+            head = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
+            return Response(content, media_type="text/csv", headers=head)
 
         running = asyncio.get_running_loop().run_in_executor(pool, work)
         try:
@@ -116,8 +120,8 @@ def _page(name: str) -> HTMLResponse:
     return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
 
 
-def _reader(request: Request) -> Any:
-    """Who reads a body of the request's type; JSON if it does not say."""
+def _sends_csv(request: Request) -> bool:
+    """Whether the body is CSV rather than JSON, which it is if it does not say; what it says may be refused."""
     kind, *parameters = (part.strip().lower() for part in request.headers.get("content-type", "").split(";"))
     remedy = "send application/json or text/csv, in UTF-8"
     for parameter in parameters:
@@ -126,11 +130,9 @@ def _reader(request: Request) -> Any:
             raise Refused(415, f"the body is in {value[:40]!r}", remedy, "content-type")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "the body is compressed", "send it as it is", "content-encoding")
-    if kind in ("", "application/json"):
-        return read_json
-    if kind == "text/csv":
-        return read_csv
-    raise Refused(415, f"the body is {kind[:40]!r}", remedy, "content-type")
+    if kind not in ("", "application/json", "text/csv"):
+        raise Refused(415, f"the body is {kind[:40]!r}", remedy, "content-type")
+    return kind == "text/csv"
 
 
 def _wants_csv(request: Request) -> bool:

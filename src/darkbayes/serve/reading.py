@@ -1,32 +1,48 @@
-"""What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it."""
+"""What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it.
+
+A body of JSON is checked by a model of pydantic that is made from the schema, whose cells are read as those of files
+are (`darkbayes.tables.cells`); a CSV is read as a file is.
+"""
 
 import base64
-import csv
+import functools
 import io
-import json
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import pydantic_core
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
 
+from darkbayes.errors import InvalidInput
+from darkbayes.metrics import LEVEL
 from darkbayes.serve.limits import Limits, Refused
-from darkbayes.tables.columns import MISSING, TRUTH, nearest
-from darkbayes.tables.csvfile import sniff
+from darkbayes.tables.cells import category_of, number_of, objects, quoted
+from darkbayes.tables.columns import require_columns
+from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
-from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, TableSchema
+from darkbayes.tables.reading import is_parquet
+from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema, TableSchema
+from darkbayes.tables.streaming import read_batches
+from darkbayes.tables.unlike import Unlike
 
-SAMPLE = 2**16
-"""Bytes of a CSV in which the delimiter is looked for."""
 FORMATS = ("PNG", "JPEG")
 """Of image files."""
 MOST_PIXELS = 2**24
 """Of one image file: a few bytes may unpack to more than a machine can hold."""
-MOST_NAMED = 5
-"""How many columns or categories a note or an error names."""
-MOST_QUOTED = 60
-"""How many characters of a value an error quotes."""
+MOST_COLUMNS = 100_000
+"""Names in the header of a CSV: twice what a network may read."""
+MARK = b"\xef\xbb\xbf"
+"""What some programs write before UTF-8."""
 
 
 class Asked(NamedTuple):
@@ -38,225 +54,170 @@ class Asked(NamedTuple):
     notes: list[str]
 
 
-def read_json(body: bytes, schema: TableSchema | ImageSchema, limits: Limits) -> Asked:
-    """Rows or images, and perhaps a level."""
-    content, items = _parsed(body), "rows" if isinstance(schema, TableSchema) else "images"
-    form = f'send {{"{items}": [...]}}, and "level" if you like'
-    if not isinstance(content, dict):
-        raise Refused(422, f"the body is {_kind(content)}, not an object", form)
-    for key in content:
-        if key not in (items, "level"):
-            raise Refused(422, f"the body has a key {_quoted(key)} that means nothing here", form, "body")
-    given = content.get(items)
-    if not isinstance(given, list):
-        found = f"{items} is {_kind(given)}, not a list" if items in content else f"the body has no {items!r}"
-        raise Refused(422, found, form, items)
-    _check_count(len(given), items, limits)
-    level = content.get("level")
-    if level is not None:
-        level = read_level(level)
-    if isinstance(schema, ImageSchema):
-        return Asked(_images(given, schema), level, [])
-    for place, row in enumerate(given):
-        if not isinstance(row, dict):
-            raise Refused(422, f"a row is {_kind(row)}, not an object", "send {column: value, ...}", f"rows[{place}]")
-    names = dict.fromkeys(name for row in given for name in row)
-    columns = {column.name: [row.get(column.name) for row in given] for column in schema.columns}
-    return _asked(schema, columns, names, level, [f"rows[{place}]" for place in range(len(given))], _json_number)
+def read_level(level: Any) -> float | None:
+    """The level of the intervals, from JSON or from the address; None where it is missing."""
+    value = number_of(level)
+    if not (math.isnan(value) or 0.0 < value < 1.0):
+        raise ValueError(f"{quoted(level)}, not a number between 0 and 1")
+    return None if math.isnan(value) else value
 
 
-def read_csv(body: bytes, schema: TableSchema | ImageSchema, limits: Limits) -> Asked:
-    """The rows of a CSV with a header."""
-    if isinstance(schema, ImageSchema):
-        raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
-    text = _text(body)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sniff(body[:SAMPLE]), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        rows, lines = [], []
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise Refused(
-                    422,
-                    f"it has {len(row)} fields where the header has {len(header)}",
-                    "give each line as many fields as the header has, and quote those with a comma",
-                    f"line {reader.line_num}",
-                )
-            rows.append(row)
-            lines.append(f"line {reader.line_num}")
-            if len(rows) > limits.rows:
-                _check_count(len(rows), "rows", limits)
-    except csv.Error as problem:
-        raise Refused(422, f"the CSV cannot be read: {problem}", "mend the line", f"line {reader.line_num}") from None
-    if not header:
-        raise Refused(422, "the CSV is empty", "send a header and at least one line of values")
-    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1] if len(set(header)) < len(header) else []
-    if twice:
-        raise Refused(422, f"the header names {_quoted(twice[0])} more than once", "keep one of them", "line 1")
-    _check_count(len(rows), "rows", limits)
-    found = dict(zip(header, zip(*rows, strict=True), strict=True))
-    empty = ("",) * len(rows)
-    columns = {
-        column.name: [None if of.strip() in MISSING else of.strip() for of in found.get(column.name, empty)]
-        for column in schema.columns
-    }
-    return _asked(schema, columns, dict.fromkeys(header), None, lines, _csv_number)
-
-
-def read_level(level: Any) -> float:
-    """The level of the intervals, from JSON or from the address."""
-    try:
-        value = float(level) if isinstance(level, str | int | float) and not isinstance(level, bool) else math.nan
-    except (ValueError, OverflowError):
-        value = math.nan
-    if not 0.0 < value < 1.0:
-        raise Refused(422, f"level is {_quoted(level)}", "give a number between 0 and 1, such as 0.9", "level")
-    return value
-
-
-# Bytes to values
-
-
-def _text(body: bytes) -> str:
-    try:
-        return body.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        error = f"the body is not UTF-8: byte {problem.start} is {body[problem.start]:#04x}"
-        raise Refused(422, error, "send it as UTF-8") from None
-
-
-def _parsed(body: bytes) -> Any:
-    def never(name: str) -> Any:
-        raise Refused(422, f"the body holds {name}, which is no JSON", "send null for a missing value")
-
-    try:
-        return json.loads(_text(body), parse_constant=never)
-    except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno}, column {problem.colno}"
-        raise Refused(422, f"the body is no JSON: {problem.msg}", "mend it, or send text/csv", where) from None
-    except RecursionError:
-        raise Refused(422, "the body is nested too deeply", "send a list of rows: see /docs") from None
-    except ValueError:  # A whole number of thousands of digits.
-        raise Refused(
-            422, "the body holds a number of too many digits", "send numbers that a double can hold"
-        ) from None
-
-
-def _check_count(number: int, items: str, limits: Limits) -> None:
-    if number > limits.rows:
-        raise Refused(413, f"there are more than {limits.rows:,} {items}", "send them in several requests", items)
-    if not number:
-        raise Refused(422, f"there are no {items}", "send at least one", items)
-
-
-# Values to a frame
-
-
-def _asked(
-    schema: TableSchema,
-    columns: dict[str, list[Any]],
-    names: Iterable[str],
-    level: float | None,
-    places: list[str],
-    number: Callable[[Any], float],
-) -> Asked:
-    """What rows ask for.
+class Reader:
+    """Reads the bodies of requests to one model.
 
     Args:
         schema: what the model reads.
-        columns: the values of its columns, as they came.
-        names: of all columns that came.
-        level: of the intervals.
-        places: where each row is, for messages.
-        number: makes a number of a value, or raises ValueError.
+        limits: what a body may hold.
     """
-    known, given = {column.name for column in schema.columns}, set(names)
-    if not known & given:
-        remedy = f"name its columns: {_listed([column.name for column in schema.columns])}; null is a missing value"
-        raise Refused(422, "the rows have none of the columns that the model reads", remedy)
-    frame: Frame = {}
-    for column in schema.columns:
-        if isinstance(column, Number):
-            read, remedy, kind = number, "send a number or null", np.float64
-        else:
-            # Truth values are read however they are spelled.
-            truths = set(column.categories) <= set(TRUTH)
-            read, remedy, kind = partial(_category, truths=truths), "send a text or null", object
-        found = np.empty(len(places), kind)
-        for place, value in enumerate(columns[column.name]):
-            try:
-                found[place] = read(value)
-            except ValueError as problem:
-                raise Refused(422, f"{column.name} is {problem}", remedy, places[place]) from None
-        frame[column.name] = found
-    extra = [name for name in dict.fromkeys(names) if name not in known]
-    return Asked(frame, level, _notes(schema, frame, extra))
 
+    def __init__(self, schema: Schema, limits: Limits):
+        self.schema, self.limits = schema, limits
+        self.items = "rows" if isinstance(schema, TableSchema) else "images"
+        item: Any = _row(schema) if isinstance(schema, TableSchema) else _image(schema)
+        several = Annotated[list[item], FailFast(), Field(min_length=1, max_length=limits.rows)]
+        about = "The probability with which an interval holds the target."
+        form = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL, "description": about}
+        self.level = form
+        level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(form)]
+        fields: Any = {self.items: (several, ...), "level": (level, None)}
+        self._model = create_model("Body", __config__=ConfigDict(extra="forbid"), **fields)
 
-def _json_number(value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{_quoted(value)}, not a number")
-    try:
-        found = float(value)
-    except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise ValueError("too large for a double")
-    return found
+    def form(self) -> dict[str, Any]:
+        """The form of a body of JSON, as JSON Schema has it."""
+        form = self._model.model_json_schema()
+        rows = form.pop("$defs", {}).get("Row")
+        if rows:
+            form["properties"][self.items]["items"] = rows
+        return form
 
-
-def _csv_number(value: str | None) -> float:
-    if value is None:
-        return math.nan
-    try:
-        found = float(value) if "_" not in value else math.inf
-    except ValueError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise ValueError(f"{_quoted(value)}, not a number")
-    return found
-
-
-def _category(value: Any, truths: bool) -> str | None:
-    """A category as tables call it: whole numbers without a point, truth values in small letters."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return TRUTH[value]
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
-    if isinstance(value, int):
-        return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f"{_kind(value)}, not a text")
-    if not _is_unicode(value):
-        raise ValueError("half of a surrogate pair, which is no text")
-    text = value.strip()
-    if truths and text.lower() in TRUTH:
-        return text.lower()
-    return None if text in MISSING else text
-
-
-def _images(given: list[Any], schema: ImageSchema) -> np.ndarray:
-    found = np.empty((len(given), *schema.shape), np.float32)
-    for place, image in enumerate(given):
+    def json(self, body: bytes) -> Asked:
+        """Rows or images, and perhaps a level."""
         try:
-            found[place] = _decoded(image, schema) if isinstance(image, str) else _nested(image, schema)
+            content = pydantic_core.from_json(body.removeprefix(MARK), allow_inf_nan=False)
         except ValueError as problem:
-            raise Refused(422, f"the image {problem}", f"send {_image_form(schema)}", f"images[{place}]") from None
-    return found
+            raise Refused(422, f"the body is no JSON: {problem}", "mend it; null is a missing value") from None
+        try:
+            checked: Any = self._model.model_validate(content)
+        except ValidationError as problem:
+            raise self._refused(problem) from None
+        if isinstance(self.schema, ImageSchema):
+            return Asked(np.stack(checked.images), checked.level, [])
+        names = list(dict.fromkeys(name for row in content["rows"] for name in row))
+        columns, unlike = self.schema.columns, Unlike(self.schema)
+        try:
+            require_columns([column.name for column in columns], names, "the body")
+        except InvalidInput as problem:
+            raise Refused(422, str(problem), "name every column in one row at least", "rows") from None
+        cells = zip(*(row.__dict__.values() for row in checked.rows), strict=True)
+        frame = {
+            column.name: np.asarray(values) if isinstance(column, Number) else objects(values)
+            for column, values in zip(columns, cells, strict=True)
+        }
+        unlike.add(frame)
+        return Asked(frame, checked.level, unlike.notes(names, _passed_over(self.schema)))
+
+    def csv(self, body: bytes) -> Asked:
+        """The rows of a CSV with a header."""
+        remedy = "send a header with the names of the columns, and a line for each row: see /docs"
+        if isinstance(self.schema, ImageSchema):
+            raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
+        if is_parquet(body):
+            raise Refused(415, "the body is Parquet", "send application/json or text/csv", "content-type")
+        header = body[: body.find(b"\n")]
+        if max(header.count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
+            raise Refused(413, f"the header names more than {MOST_COLUMNS:,} columns", remedy, "line 1")
+        try:
+            batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip")
+            batch, *more = list(batches) or [None]
+        except InvalidInput as problem:
+            raise Refused(422, str(problem), remedy) from None
+        for row in batches.bad:
+            raise Refused(422, row.reason, "mend the line; an empty field is a missing value", f"{row.unit} {row.line}")
+        if more:
+            raise self._too_many()
+        assert batch is not None
+        return Asked(batch.frame, None, batches.notes)
+
+    def _too_many(self) -> Refused:
+        error = f"there are more than {self.limits.rows:,} {self.items}"
+        return Refused(413, error, "send them in several requests", self.items)
+
+    def _refused(self, problem: ValidationError) -> Refused:
+        """The first error in words."""
+        error = problem.errors(include_url=False)[0]
+        place, kind, remedy = error["loc"], error["type"], f'send {{"{self.items}": [...]}}, and "level" if you like'
+        where = "".join(f"[{part}]" if isinstance(part, int) else str(part) for part in place[:2]) or "body"
+        if kind == "too_long":
+            return self._too_many()
+        if kind == "value_error":
+            says = str(error["ctx"]["error"])
+            if isinstance(self.schema, ImageSchema) and place[0] == self.items:
+                return Refused(422, f"the image {says}", f"send {_image_words(self.schema)}", where)
+            name = "level" if place[0] == "level" else repr(place[-1])
+            return Refused(422, f"{name} is {says}", "send a value of the column's kind, or null", where)
+        words = {
+            "missing": f"the body has no {where!r}",
+            "extra_forbidden": f"the body has a key {quoted(where)} that means nothing here",
+            "too_short": f"there are no {where}",
+            "list_type": f"{where} is {_kind(error['input'])}, not a list",
+        }
+        says = words.get(kind, f"{where} is {_kind(error['input'])}, not an object")
+        return Refused(422, says, remedy, where if len(where) <= len(self.items) + 10 else "body")
 
 
-def _image_form(schema: ImageSchema) -> str:
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _passed_over(schema: TableSchema) -> list[str]:
+    return [*schema.ignored, *schema.target.columns]
+
+
+def _row(schema: TableSchema) -> type[BaseModel]:
+    """What a row of a table must be; a key that is not there is a missing value."""
+    fields: dict[str, Any] = {}
+    for place, column in enumerate(schema.columns):
+        if isinstance(column, Category):
+            kind, words, seen = str, "string", "One of " + ", ".join(column.categories)
+            read, missing = functools.partial(category_of, known=column.categories), None
+        else:
+            whole = "whole numbers " if column.whole else ""
+            seen = f"Seen: {whole}from {column.low:.6g} to {column.high:.6g}, median {column.fill:.6g}."
+            kind, words, read, missing = float, "number", number_of, math.nan
+        cell = Annotated[
+            kind | None, BeforeValidator(read), WithJsonSchema({"type": [words, "null"], "description": seen})
+        ]
+        # Names of columns are no names of attributes.
+        fields[f"column_{place}"] = cell, Field(missing, validation_alias=column.name)
+    names = [column.name for column in schema.columns]
+    about = {"required": names, "description": "null is a missing value, and so is a key that only other rows have."}
+    return create_model("Row", __config__=ConfigDict(json_schema_extra=about), **fields)
+
+
+# Images
+
+
+def _image(schema: ImageSchema) -> Any:
+    value: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 255}
+    for size in reversed(schema.shape if schema.channels > 1 else schema.shape[1:]):
+        value = {"type": "array", "minItems": size, "maxItems": size, "items": value}
+    order = "" if schema.channels == 1 else ", channel by channel"
+    about = f"{schema.height} rows of {schema.width} values from 0 to 255{order}."
+    file = {"type": "string", "contentEncoding": "base64", "description": "A PNG or JPEG; it is scaled to the size."}
+    form = {"anyOf": [value | {"description": about}, file], "description": f"{about} Or a PNG or JPEG in base64."}
+    return Annotated[Any, BeforeValidator(functools.partial(_image_of, schema=schema)), WithJsonSchema(form)]
+
+
+def _image_words(schema: ImageSchema) -> str:
     lists = f"{schema.height} lists of {schema.width} values from 0 to 255"
     return (lists if schema.channels == 1 else f"{schema.channels} times {lists}") + ", or a PNG or JPEG in base64"
 
 
-def _nested(image: Any, schema: ImageSchema) -> np.ndarray:
+def _image_of(image: Any, schema: ImageSchema) -> np.ndarray:
+    """An image from nested lists, or from a file in base64."""
+    if isinstance(image, str):
+        return _decoded(image, schema)
     flat = [image]
     # A grey image may come without its axis of channels.
     grey = schema.channels == 1 and isinstance(image, list) and len(image) != 1
@@ -288,79 +249,6 @@ def _decoded(image: str, schema: ImageSchema) -> np.ndarray:
     if height * width > MOST_PIXELS:
         raise ValueError(f"has {height * width:,} pixels, more than {MOST_PIXELS:,}")
     try:
-        return image_array(content, schema)
+        return image_array(content, schema).astype(np.float32)
     except Exception:
         raise ValueError("is a PNG or JPEG that is damaged") from None
-
-
-# What there is to note
-
-
-def _notes(schema: TableSchema, frame: Frame, extra: list[str]) -> list[str]:
-    """Of columns that are not read or not there, and of values unlike those that were seen."""
-    notes = []
-    if schema.target.name in extra:
-        extra.remove(schema.target.name)
-        notes.append(f"{_quoted(schema.target.name)} is what is predicted: it was not read")
-    if extra:
-        shown = [_quoted(name) + _meant(name, schema) for name in extra[:MOST_NAMED]]
-        notes.append(f"not read: {_listed([*shown, *extra[MOST_NAMED:]])}")
-    for column in schema.columns:
-        values, name = frame[column.name], _quoted(column.name)
-        if isinstance(column, Category):
-            missing = sum(value is None for value in values.tolist())
-            known = {None, *column.categories}
-            new = dict.fromkeys(value for value in values.tolist() if value not in known)
-            if new:
-                notes.append(
-                    f"{name} holds categories that were not seen before, and count as none of the known: "
-                    + _listed([_quoted(value) for value in new])
-                )
-            instead = "none of the categories"
-        else:
-            missing = int(np.isnan(values).sum())
-            beyond = int(((values < column.low) | (values > column.high)).sum())
-            if beyond:
-                seen = f"{column.low:.6g} to {column.high:.6g}"
-                notes.append(f"{name} lies outside of what was seen, {seen}, in {_rows(beyond)}")
-            instead = f"its median, {column.fill:.6g}, was taken"
-        if missing and not column.flagged:
-            notes.append(f"{name} is missing in {_rows(missing)}, which it never was before: {instead}")
-    return notes
-
-
-def _meant(name: str, schema: TableSchema) -> str:
-    close = nearest(name, [column.name for column in schema.columns]) if len(name) <= MOST_QUOTED else None
-    return f" (did you mean {_quoted(close)}?)" if close else ""
-
-
-def _rows(number: int) -> str:
-    return "1 row" if number == 1 else f"{number:,} rows"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
-
-
-def _quoted(value: Any) -> str:
-    """A value for a message: short, and never a nested one in full."""
-    if isinstance(value, dict | list):
-        return _kind(value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**MOST_QUOTED:
-        return "a huge number"
-    shown = json.dumps(value, ensure_ascii=not isinstance(value, str) or not _is_unicode(value))
-    return shown if len(shown) <= MOST_QUOTED else shown[:MOST_QUOTED] + "..."
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

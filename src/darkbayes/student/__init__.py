@@ -10,6 +10,7 @@ from darkbayes.student.loop import Settings as Settings
 from darkbayes.student.loop import Snapshot as Snapshot
 from darkbayes.student.loop import distil as distil
 from darkbayes.student.loop import distillation as distillation
+from darkbayes.student.loop import follow as follow
 from darkbayes.student.loop import steps_of as steps_of
 from darkbayes.student.many import SideBySide as SideBySide
 from darkbayes.student.many import side_by_side as side_by_side

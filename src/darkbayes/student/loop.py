@@ -12,7 +12,7 @@ was killed and resumed ends in the same bits.
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -53,7 +53,9 @@ class Settings:
     """How a distillation is run; the defaults with one chain are Algorithm 1 to the letter."""
 
     num_chains: int = 1
+    """Chains of the teacher that run side by side."""
     query_batch: int = 100
+    """Queries of each update."""
     update_every: int = 1
     """Steps of each chain before the student takes its turn."""
     updates: int = 1
@@ -101,10 +103,15 @@ class Distillation(eqx.Module):
     """A teacher, a student and where they meet; `distillation` makes and checks one."""
 
     chain: Chain
+    """The teacher."""
     student: Student
+    """The student."""
     queries: Queries
+    """Where the student asks."""
     settings: Settings
+    """How it is run."""
     monitor: Array
+    """Inputs at which the two are compared while it runs."""
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
@@ -284,6 +291,9 @@ def distillation(
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
             256 queries that the student does not learn from by default.
+
+    Returns:
+        The parts, ready to be run.
     """
     settings = settings or Settings()
     least = {"reservoir": 0, "reservoir_picks": 0}
@@ -347,10 +357,13 @@ class Distilled(NamedTuple):
     """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
 
     student: Student
+    """As it was given."""
     params: PyTree
+    """Its weights, of the best restart."""
     average: Average
     """The teacher's average prediction at the monitored inputs."""
     state: DistillationState
+    """All that the loop carried, at its end."""
     diagnostics: Diagnosis
     """Whether the chains agree, and whether the student still follows."""
 
@@ -368,6 +381,19 @@ def distil(
 ) -> Distilled:
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
 
+    Args:
+        chain: the teacher.
+        student: the student.
+        queries: where the student asks.
+        key: where the randomness comes from.
+        steps: steps of each chain, burn-in included.
+        settings: how to run it.
+        monitor: inputs at which the two are compared while it runs; see `distillation`.
+        quiet: no progress bar.
+
+    Returns:
+        The student's weights, with what the teacher predicted and a diagnosis.
+
     >>> import darkbayes as db, optax
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
@@ -381,13 +407,40 @@ def distil(
     """
     parts = distillation(chain, student, queries, settings, monitor)
     parts.check_steps(steps)
-    state, curve = parts.init(key), []
-    with progress_bar("distilling", steps, quiet=quiet) as show:
-        for snapshot in parts.run(state, steps):
+    state, curve = follow(parts, parts.init(key), steps, label=None if quiet else "distilling")
+    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
+
+
+def follow(
+    parts: Any,
+    state: DistillationState,
+    steps: int,
+    *,
+    deadline: float | None = None,
+    label: str | None = None,
+    watch: Callable[[Snapshot], None] = lambda snapshot: None,
+) -> tuple[DistillationState, list[tuple[int, float]]]:
+    """Run a distillation to its end, with a bar.
+
+    Args:
+        parts: a `Distillation`, or several `side_by_side`.
+        state: where it stands.
+        steps: of each chain, burn-in included.
+        deadline: a moment of ``time.time()`` past which it ends with the steps that it has taken.
+        label: what the bar says; None for no bar.
+        watch: is called with every snapshot.
+
+    Returns:
+        The last state, and the divergence of the student from its teacher over the steps.
+    """
+    curve, start = [], steps_of(state.teacher.step)
+    with progress_bar(label or "", steps, quiet=label is None, start=start) as show:
+        for snapshot in parts.run(state, steps, deadline):
             state = snapshot.state
             curve += [] if snapshot.divergence is None else [(snapshot.step, snapshot.divergence)]
             show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
-    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
+            watch(snapshot)
+    return state, curve
 
 
 _REMEDY = "lower its learning rate (try a tenth) or clip its gradients"

@@ -64,6 +64,12 @@ def side_by_side(runs: Sequence[Distillation]) -> SideBySide:
     The runs may differ in their arrays (the data, the monitored inputs) and share all else: build networks, samplers
     and optimisers once. Arrays that are the same object in all runs are stored once.
 
+    Args:
+        runs: distillations of one kind.
+
+    Returns:
+        All of them, to be used as one `Distillation` is.
+
     >>> import darkbayes as db, optax
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> sampler, student = db.sgld(1e-2), db.Student(db.mlp([10], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))

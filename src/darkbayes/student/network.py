@@ -24,8 +24,11 @@ class Student(eqx.Module):
     """
 
     network: Network
+    """The network that is left at the end."""
     head: Head
+    """How its outputs are read."""
     optimiser: optax.GradientTransformation
+    """One of optax's."""
     prior_precision: float = eqx.field(converter=plain, default=0.0)
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
 

@@ -31,8 +31,11 @@ class Sized(NamedTuple):
     """The chosen student, trained, and how all candidates fared."""
 
     student: Student
+    """The chosen one."""
     params: PyTree
+    """Its weights."""
     hidden: tuple[int, ...]
+    """The widths of its hidden layers."""
     curve: list[dict[str, Any]]
     """A row of results for each candidate: its KL from the teacher and its number of parameters."""
 
@@ -115,6 +118,9 @@ def size_student(
         picks: draws that each update's targets are averaged over.
         restarts: starting points of each candidate; the divergence is their mean, the best of them is returned.
         held_out: queries to judge by.
+
+    Returns:
+        The chosen student, trained, and how all candidates fared.
 
     >>> import darkbayes as db, optax
     >>> data = db.data.toy2d(jax.random.key(0))

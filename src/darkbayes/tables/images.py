@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.columns import SHOWN, listed, objects
+from darkbayes.tables.cells import objects
+from darkbayes.tables.columns import SHOWN, listed
 from darkbayes.tables.inference import LEAST_ROWS
 from darkbayes.tables.schema import ImageSchema, Predicted
 
@@ -29,8 +30,6 @@ MOST_SIDE = 64
 BATCH_IMAGES = 256
 """Images that are read at a time for prediction."""
 
-TARGET = "class"
-"""What the predicted class is called."""
 
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 
@@ -48,6 +47,11 @@ class ImageFolder:
     notes: list[str]
     """Every choice, in words."""
 
+    @property
+    def numbered(self) -> bool:
+        """Whether the classes are whole numbers."""
+        return all(_is_integer(name) for name in self.classes)
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageBatch:
@@ -58,6 +62,16 @@ class ImageBatch:
     target: np.ndarray | None
     """The class of each, if it was asked for."""
     paths: list[str]
+
+    @property
+    def places(self) -> np.ndarray:
+        """The file of each."""
+        return objects(self.paths)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """What an exported student predicts from."""
+        return self.images
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -132,9 +146,14 @@ class ImageBatches:
     """Images in batches; see `read_image_batches`.
 
     Attributes:
+        unit: What the `places` of a batch are.
+        no_places: Those of no image.
         bad: The files that were left out, and why.
         num_rows: How many images were delivered.
     """
+
+    unit = "file"
+    no_places = objects([])
 
     def __init__(
         self, paths: list[Path], labels: list[str] | None, schema: ImageSchema, rows: int, skip: bool, notes: list[str]
@@ -167,7 +186,8 @@ class ImageBatches:
                 kept.append((image_array(path, self._schema), k))
             except InvalidInput as problem:
                 if not self._skip:
-                    raise InvalidInput(f"{problem}. Replace it, or have such files left out (--on-bad skip)") from None
+                    remedy = "Replace it, or have such files left out"
+                    raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip") from None
                 self.bad.append(str(problem))
             if len(kept) == self._rows:
                 yield self._batch(kept)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import Column, Table, leave_out, listed, require_columns
+from darkbayes.tables.cells import NUMBER, missing_in
+from darkbayes.tables.columns import Column, Table, listed, require_columns, unusable
 from darkbayes.tables.schema import Category, Number, TableSchema, standardising
 
 LEAST_ROWS = 10
@@ -46,7 +47,7 @@ def rows_with_target(table: Table, targets: Sequence[str], least: int = LEAST_RO
     """
     if len(set(targets)) < len(targets):
         raise InvalidInput(f"the targets {listed(list(targets))} name a column twice: name each once")
-    there = np.logical_and.reduce([~_missing(_target_column(table, target)) for target in targets])
+    there = np.logical_and.reduce([~missing_in(_target_column(table, target).values) for target in targets])
     rows, name = np.flatnonzero(there), ", ".join(targets)
     if not len(rows):
         raise InvalidInput(f"{name!r} is missing in every row of {table.source}: there is nothing to learn")
@@ -101,7 +102,7 @@ def infer_inputs(
 
 
 def _target_column(table: Table, target: str) -> Column:
-    if target not in table.columns and all(_reads_as_number(name) for name in table.columns):
+    if target not in table.columns and all(NUMBER.fullmatch(name) for name in table.columns):
         raise InvalidInput(
             f"{table.source} has no column {target!r}, and its first line holds numbers ({listed(list(table.columns))})"
             ": put a line with the names of the columns above it"
@@ -109,27 +110,14 @@ def _target_column(table: Table, target: str) -> Column:
     if target not in table.columns and len(table.columns) == 1:
         raise InvalidInput(
             f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}: if "
-            "something separates several in there, say what (--delimiter)"
+            "something separates several in there, say what",
+            option="delimiter",
         )
     require_columns([target], list(table.columns), table.source)
     column = table.columns[target]
     if column.kind == "unusable":
-        raise InvalidInput(f"{table.source}: the target {column.problem.replace(leave_out(target), '')}")
+        raise InvalidInput(f"{table.source}: the target {column.problem}")
     return column
-
-
-def _reads_as_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _missing(column: Column) -> np.ndarray:
-    if column.kind == "number":
-        return np.isnan(column.values)
-    return np.asarray([value is None for value in column.values.tolist()], bool)
 
 
 def _inputs(
@@ -145,12 +133,12 @@ def _inputs(
             ignored[name] = "you asked to leave it out"
             continue
         if column.kind == "unusable":
-            raise InvalidInput(f"{table.source}: {column.problem}")
-        found = _number(table, name, rows, chosen) if column.kind == "number" else _category(name, column, rows, notes)
-        if isinstance(found, str):
-            ignored[name] = found
+            raise unusable(table, name)
+        used = _number(table, name, rows, chosen) if column.kind == "number" else _category(name, column, rows, notes)
+        if isinstance(used, str):
+            ignored[name] = used
             continue
-        columns.append(found)
+        columns.append(used)
         notes += [column.note] if column.note else []
     reasons: dict[str, list[str]] = {}
     for name, reason in ignored.items():
@@ -221,5 +209,6 @@ def _require_width(table: Table, schema: TableSchema) -> None:
     width = schema.shape[0]
     if width > MOST_WIDTH:
         raise InvalidInput(
-            f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out with --ignore"
+            f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out",
+            option="ignore",
         )

@@ -12,17 +12,9 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import (
-    MISSING,
-    PADDED,
-    TRUTH,
-    Column,
-    Table,
-    column_of_texts,
-    dates_problem,
-    kind_problem,
-    require_distinct,
-)
+from darkbayes.tables.arrow import arrow, coded, decoded, floats, is_number, is_text
+from darkbayes.tables.cells import MISSING, PADDED, read_cells, trimmed
+from darkbayes.tables.columns import Column, Table, column_of_texts, dates_problem, kind_problem, require_distinct
 from darkbayes.tables.csvfile import BadRow, Block, CsvFile, listed_rows
 
 
@@ -30,8 +22,11 @@ def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) ->
     r"""Read a CSV or a Parquet file.
 
     Args:
-        path: The file. A CSV file may be compressed by gzip.
-        delimiter: What separates the columns of a CSV file; found out unless given.
+        path: the file. A CSV file may be compressed by gzip.
+        delimiter: what separates the columns of a CSV file; found out unless given.
+
+    Returns:
+        The table.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +38,7 @@ def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) ->
     path = existing(path)
     table = _read_parquet(path) if is_parquet(path) else _read_csv(path, delimiter)
     if not table.rows:
-        raise InvalidInput(f"{path} has the names of {len(table.columns)} columns, but no rows: is it the right file?")
+        raise no_rows(str(path), len(table.columns))
     return table
 
 
@@ -57,6 +52,11 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def no_rows(source: str, columns: int) -> InvalidInput:
+    """What to raise where a table has nothing but a header."""
+    return InvalidInput(f"{source} has the names of {columns} columns, but no rows: is it the right file?")
+
+
 def is_parquet(source: Path | bytes) -> bool:
     """Whether the first bytes are those of a Parquet file."""
     if isinstance(source, bytes):
@@ -65,16 +65,13 @@ def is_parquet(source: Path | bytes) -> bool:
         return stream.read(4) == b"PAR1"
 
 
-def arrow() -> Any:
-    """The library that reads files, with the parts that are used here."""
+def open_parquet(source: Path | bytes, name: str, **options: Any) -> Any:
+    """A Parquet file that is open for reading."""
+    pa = arrow()
     try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        raise InvalidInput('reading files needs pyarrow: pip install "darkbayes[tables]"') from None
-    return pyarrow
+        return pa.parquet.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source, **options)
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise InvalidInput(f"{name} cannot be read as Parquet: {problem}") from None
 
 
 def parse(block: Block, width: int, types: dict[int, Any]) -> Any:
@@ -102,136 +99,81 @@ def parse(block: Block, width: int, types: dict[int, Any]) -> Any:
 
 
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
-    """As `parse`, with the line of each row; rows with another number of fields are left out and returned."""
-    pa = arrow()
+    """As `parse`, with the line of each row; rows with another number of fields are left out and returned.
+
+    Where a cell that should be a number is none, all cells are texts.
+    """
+    pa, texts = arrow(), dict.fromkeys(types, arrow().string())
     try:
-        found = parse(block, width, types)
-        return found, block.lines(found.num_rows), []
+        rows = parse(block, width, types)
+        return _strict(rows, block, width, texts), block.lines(rows.num_rows), []
     except pa.ArrowInvalid:
         block, lines, bad = block.without_ragged(width)
-        return parse(block, width, types), lines, bad
+    try:
+        return _strict(parse(block, width, types), block, width, texts), lines, bad
+    except pa.ArrowInvalid:
+        return parse(block, width, texts), lines, bad
+
+
+def _strict(rows: Any, block: Block, width: int, texts: dict[int, Any]) -> Any:
+    """The rows, or their texts if arrow took one such as "NAN" for a number that is none."""
+    pa = arrow()
+    numbers = (column for column in rows.columns if pa.types.is_floating(column.type))
+    odd = any(pa.compute.any(pa.compute.is_nan(column)).as_py() for column in numbers)
+    return parse(block, width, texts) if odd else rows
 
 
 def _read_csv(path: Path, delimiter: str | None) -> Table:
     pa = arrow()
     with CsvFile(path, delimiter) as file:
-        parts, lines, bad, width = [], [], [], len(file.names)
-        types = dict.fromkeys(range(width), pa.string())
-        for block in file.blocks():
-            found, numbers, ragged = parse_rows(block, width, types)
-            parts.append(found)
-            lines.append(numbers)
-            bad += ragged
+        types = dict.fromkeys(range(len(file.names)), pa.string())
+        parts = [parse_rows(block, len(file.names), types) for block in file.blocks()]
+    bad = [row for _, _, ragged in parts for row in ragged]
     if bad:
         separates = f"{file.delimiter!r} was taken to separate columns"
         raise InvalidInput(
             f"{path}: {listed_rows(bad)} ({separates}). Put quotes around text that holds it, or correct these lines"
         )
-    table = pa.concat_tables(parts) if parts else None
-    numbered = np.concatenate(lines) if lines else np.empty(0, np.int64)
-
-    def place(row: int) -> str:
-        return f"line {numbered[row]}"
-
-    columns = {}
-    for k, name in enumerate(file.names):
-        columns[name] = (
-            column_of_strings(name, table.column(k), place) if table is not None else Column("number", np.empty(0))
-        )
-    return Table(columns, numbered, "line", str(path))
+    if not parts:
+        raise no_rows(str(path), len(file.names))
+    lines = np.concatenate([numbers for _, numbers, _ in parts])
+    return _table(path, file.names, pa.concat_tables([rows for rows, _, _ in parts]), lines, "line")
 
 
 def _read_parquet(path: Path) -> Table:
-    pa = arrow()
-    try:
-        found = pa.parquet.read_table(path)
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise InvalidInput(f"{path} cannot be read as Parquet: {problem}") from None
-    require_distinct(found.column_names, str(path))
-    lines = np.arange(1, found.num_rows + 1)
-    columns = {
-        name: column_of_arrow(name, found.column(name), lambda row: f"row {row + 1}") for name in found.column_names
-    }
-    return Table(columns, lines, "row", str(path))
+    with open_parquet(path, str(path)) as file:
+        rows = file.read()
+    require_distinct(rows.column_names, str(path))
+    return _table(path, rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row")
 
 
-def column_of_arrow(name: str, values: Any, place: Callable[[int], str]) -> Column:
+def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> Table:
+    def place(row: int) -> str:
+        return f"{unit} {lines[row]}"
+
+    columns = {name: _column(name, rows.column(k), place) for k, name in enumerate(names)}
+    return Table(columns, lines, unit, str(path))
+
+
+def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
     """A column of any type that arrow has."""
     pa, values = arrow(), decoded(values)
     if is_number(values.type):
         return Column("number", floats(values))
     if pa.types.is_boolean(values.type):
-        return Column("boolean", truths(values))
+        return Column("boolean", read_cells({name: values}, {name: ()})[0][name])
     if is_text(values.type):
-        return column_of_strings(name, values, place)
-    return Column("unusable", np.empty(0), _type_problem(name, values))
-
-
-def _type_problem(name: str, values: Any) -> str:
-    if not arrow().types.is_temporal(values.type):
-        return kind_problem(name, str(values.type))
+        texts = trimmed(values)
+        try:
+            # Most columns of numbers are nothing else, and need no look at each cell.
+            numbers = texts.cast(pa.float64())
+            codes = pa.compute.match_substring_regex(texts, f"^{PADDED.pattern}$")
+            if not pa.compute.any(pa.compute.or_kleene(codes, pa.compute.is_nan(numbers))).as_py():
+                return Column("number", floats(numbers), cells=values)
+        except pa.ArrowInvalid:
+            pass
+        return column_of_texts(name, *coded(texts), values, place)
+    if not pa.types.is_temporal(values.type):
+        return Column("unusable", np.empty(0), kind_problem(name, str(values.type)))
     there = values.drop_null()
-    return dates_problem(name, str(there[0].as_py() if len(there) else values.type))
-
-
-def decoded(values: Any) -> Any:
-    """Values that are stored once each, as their own type."""
-    return values.cast(values.type.value_type) if arrow().types.is_dictionary(values.type) else values
-
-
-def is_number(kind: Any) -> bool:
-    """Whether a type of arrow is one of numbers; a column of nothing counts."""
-    types = arrow().types
-    return any(of(kind) for of in (types.is_null, types.is_integer, types.is_floating, types.is_decimal))
-
-
-def is_text(kind: Any) -> bool:
-    """Whether a type of arrow is one of strings."""
-    types = arrow().types
-    return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
-
-
-def floats(values: Any) -> np.ndarray:
-    """Numbers of any type that arrow has as float64, NaN where one is missing."""
-    pa = arrow()
-    numbers = values if values.type == pa.float64() else pa.compute.cast(values, pa.float64(), safe=False)
-    return numbers.to_numpy(zero_copy_only=False)
-
-
-def truths(values: Any) -> np.ndarray:
-    """Truth values by their names, None where one is missing."""
-    pa = arrow()
-    numbers = pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy()
-    return np.asarray([*TRUTH, None], object)[numbers]
-
-
-def trimmed(values: Any) -> Any:
-    """Strings without space around them, null where they say that a value is missing."""
-    pa = arrow()
-    # Views lack most of the functions that strings have.
-    values = values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
-    short = pa.compute.utf8_trim_whitespace(values)
-    marked = pa.compute.is_in(short, value_set=pa.array(sorted(MISSING), short.type))
-    return pa.compute.if_else(marked, pa.scalar(None, short.type), short)
-
-
-def column_of_strings(name: str, values: Any, place: Callable[[int], str]) -> Column:
-    """A column of strings that arrow holds."""
-    pa = arrow()
-    try:
-        numbers = floats(values.cast(pa.float64()))
-        if not pa.compute.any(pa.compute.match_substring_regex(values, f"^{PADDED.pattern}$")).as_py():
-            return Column("number", numbers)
-    except pa.ArrowInvalid:
-        pass
-    distinct, codes = coded(trimmed(values))
-    return column_of_texts(name, distinct, codes, place)
-
-
-def coded(values: Any) -> tuple[list[str | None], np.ndarray]:
-    """The different strings, None as the last of them, and the number of each row's."""
-    pa = arrow()
-    chunked = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
-    dictionary = chunked.dictionary_encode().unify_dictionaries().combine_chunks()
-    names = [*dictionary.dictionary.to_pylist(), None]
-    return names, pa.compute.fill_null(dictionary.indices, len(names) - 1).to_numpy().astype(np.int64)
+    return Column("unusable", np.empty(0), dates_problem(name, str(there[0].as_py() if len(there) else values.type)))

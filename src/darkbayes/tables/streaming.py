@@ -6,7 +6,6 @@ reads numbers at once; a block in which a cell is no number is read again as tex
 
 import dataclasses
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,22 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.columns import NUMBER, listed, objects, require_columns, require_distinct, spelled, text_of
-from darkbayes.tables.csvfile import BadRow, Block, CsvFile, listed_rows, name_of
-from darkbayes.tables.reading import (
-    arrow,
-    coded,
-    decoded,
-    existing,
-    floats,
-    is_number,
-    is_parquet,
-    is_text,
-    parse,
-    trimmed,
-    truths,
-)
-from darkbayes.tables.schema import Category, Frame, TableSchema
+from darkbayes.tables.arrow import arrow, decoded, is_number, is_text
+from darkbayes.tables.cells import missing_in, read_cells, wanted_of
+from darkbayes.tables.columns import require_columns, require_distinct
+from darkbayes.tables.csvfile import BadRow, CsvFile, listed_rows, name_of
+from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
+from darkbayes.tables.schema import Frame, TableSchema
+from darkbayes.tables.unlike import Unlike
 
 BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
 """Rows of a batch, or fewer for them to have no more cells than this."""
@@ -52,6 +42,16 @@ class Batch:
     lines: np.ndarray
     """The line of each row, or its number in a Parquet file, from 1."""
 
+    @property
+    def places(self) -> np.ndarray:
+        """Where each row is in the file."""
+        return self.lines
+
+    @property
+    def inputs(self) -> Frame:
+        """What an exported student predicts from."""
+        return self.frame
+
     def __len__(self) -> int:
         return len(self.lines)
 
@@ -65,7 +65,6 @@ class Batches:
         num_bad: How many were left out.
         num_rows: How many were delivered.
         no_target: How many rows were left out because they have no target, if it was asked for.
-        unknown: How many cells of each column hold a category that the schema does not know.
         names: The file's columns.
     """
 
@@ -83,24 +82,25 @@ class Batches:
         self._source, self._name, self._delimiter = source, name_of(source), delimiter
         self._schema, self._skip = schema, on_bad == "skip"
         self._target = schema.target if target else None
-        wanted = {column.name: column.categories if isinstance(column, Category) else None for column in schema.columns}
-        wanted |= {} if self._target is None else self._target.columns
-        self._wanted = list(wanted)
-        self._known = {name: texts for name, texts in wanted.items() if texts is not None}
-        fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(wanted), 1)), 1)
+        self._wanted = wanted_of(schema) | ({} if self._target is None else self._target.columns)
+        fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(self._wanted), 1)), 1)
         self._rows = fitting if rows is None else require_count("rows", rows)
         self._parquet = is_parquet(source)
         self.unit: Literal["line", "row"] = "row" if self._parquet else "line"
         self.names = self._header()
-        require_columns(self._wanted, self.names, self._name)
+        require_columns(list(self._wanted), self.names, self._name)
         self._reset()
+
+    @property
+    def no_places(self) -> np.ndarray:
+        """The `places` of no row."""
+        return np.empty(0, np.int64)
 
     def _reset(self) -> None:
         self.bad: list[BadRow] = []
         self.num_bad = self.num_rows = self.no_target = 0
         self._read, self._share = 0, 0.0
-        self.unknown: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
+        self._unlike = Unlike(self._schema)
 
     @property
     def estimate(self) -> int | None:
@@ -110,14 +110,7 @@ class Batches:
     @property
     def notes(self) -> list[str]:
         """What is to be known of the rows delivered so far, in words."""
-        met = {*self._wanted, *self._schema.ignored, *self._schema.target.columns}
-        extra = [name for name in self.names if name not in met]
-        notes = []
-        if extra:
-            notes.append(f"not there when the model was fitted, and not read: {listed(extra)}")
-        for name, count in self.unknown.items():
-            cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
-            notes.append(f"{name!r}: {cells} that the model does not know, such as {self._examples[name]!r}")
+        notes = self._unlike.notes(self.names, [*self._schema.ignored, *self._schema.target.columns])
         if self.no_target:
             have = "rows have" if self.no_target > 1 else "row has"
             notes.append(f"{self.no_target} {have} no {self._schema.target.name!r}")
@@ -131,132 +124,84 @@ class Batches:
         waiting: list[Batch] = []
         for part in self._parquet_parts() if self._parquet else self._csv_parts():
             waiting.append(part)
-            if sum(len(of) for of in waiting) >= self._rows:
+            if sum(map(len, waiting)) >= self._rows:
                 joined = _joined(waiting)
                 whole = len(joined) - len(joined) % self._rows
                 for start in range(0, whole, self._rows):
                     yield self._counted(_part(joined, slice(start, start + self._rows)))
                 waiting = [_part(joined, slice(whole, None))]
-        if any(len(of) for of in waiting):
+        if any(map(len, waiting)):
             yield self._counted(_joined(waiting))
         if not self.num_rows and not self.num_bad and not self.no_target:
-            raise InvalidInput(
-                f"{self._name} has the names of {len(self.names)} columns, but no rows: is it the right file?"
-            )
+            raise no_rows(self._name, len(self.names))
 
     def _counted(self, batch: Batch) -> Batch:
         self.num_rows += len(batch)
         return batch
 
     def _header(self) -> list[str]:
-        if self._parquet:
-            with self._open_parquet() as file:
-                names = file.schema_arrow.names
-                require_distinct(names, self._name)
-                for name in self._wanted:
-                    if name in names:
-                        self._require_type(name, file.schema_arrow.field(name).type)
-                return names
-        with CsvFile(self._source, self._delimiter) as file:
-            return list(file.names)
+        if not self._parquet:
+            with CsvFile(self._source, self._delimiter) as file:
+                return list(file.names)
+        with self._open_parquet() as file:
+            names = file.schema_arrow.names
+            require_distinct(names, self._name)
+            for name in self._wanted:
+                if name in names:
+                    self._require_type(name, file.schema_arrow.field(name).type)
+            return names
 
     def _open_parquet(self) -> Any:
-        pa = arrow()
-        source = pa.BufferReader(self._source) if isinstance(self._source, bytes) else self._source
-        try:
-            return pa.parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False)
-        except (pa.ArrowInvalid, OSError) as problem:
-            raise InvalidInput(f"{self._name} cannot be read as Parquet: {problem}") from None
+        return open_parquet(self._source, self._name, buffer_size=BUFFER, pre_buffer=False)
 
     def _require_type(self, name: str, kind: Any) -> None:
-        pa = arrow()
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if is_number(kind) or is_text(kind) or (name in self._known and pa.types.is_boolean(kind)):
-            return
-        meant = "categories" if name in self._known else "numbers"
-        raise InvalidInput(f"{name!r} of {self._name} must hold {meant}, as when the model was fitted, not {kind}")
+        types, text = arrow().types, self._wanted[name] is not None
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
+            meant = "categories" if text else "numbers"
+            raise InvalidInput(f"{name!r} of {self._name} must hold {meant}, as when the model was fitted, not {kind}")
 
     def _parquet_parts(self) -> Iterator[Batch]:
         start = 1
         with self._open_parquet() as file:
-            for found in file.iter_batches(self._rows, columns=self._wanted, use_threads=False):
-                lines = np.arange(start, start + found.num_rows)
-                start += found.num_rows
-                columns = {name: decoded(found.column(name)) for name in self._wanted}
+            for rows in file.iter_batches(self._rows, columns=list(self._wanted), use_threads=False):
+                lines = np.arange(start, start + rows.num_rows)
+                start += rows.num_rows
                 self._share = (start - 1) / file.metadata.num_rows
-                yield self._converted(columns, lines, [])
+                yield self._converted({name: decoded(rows.column(name)) for name in self._wanted}, lines, [])
 
     def _csv_parts(self) -> Iterator[Batch]:
         pa = arrow()
         with CsvFile(self._source, self._delimiter) as file:
             numbered = {name: at for at, name in enumerate(file.names)}
-            places = {name: numbered[name] for name in self._wanted}
-            types = {at: pa.string() if name in self._known else pa.float64() for name, at in places.items()}
+            types = {
+                numbered[name]: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()
+            }
             for block in file.blocks():
                 self._share = file.share
-                found, lines, bad = self._parsed(block, len(file.names), types)
-                yield self._converted({name: found.column(str(at)) for name, at in places.items()}, lines, bad)
+                rows, lines, bad = parse_rows(block, len(file.names), types)
+                yield self._converted({name: rows.column(str(numbered[name])) for name in self._wanted}, lines, bad)
 
-    def _parsed(self, block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
-        """A block's rows of the right length, their lines, and the other rows; numbers as text if some are none."""
-        pa = arrow()
-        try:
-            found = parse(block, width, types)
-            return found, block.lines(found.num_rows), []
-        except pa.ArrowInvalid:
-            block, lines, bad = block.without_ragged(width)
-        try:
-            return parse(block, width, types), lines, bad
-        except pa.ArrowInvalid:
-            return parse(block, width, dict.fromkeys(types, pa.string())), lines, bad
-
-    def _converted(self, columns: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
+    def _converted(self, cells: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
         """The good rows among these, as a frame holds them."""
-        good, bad = np.ones(len(lines), bool), list(bad)
-        values: Frame = {}
-
-        def reject(rows: np.ndarray, reasons: list[str]) -> None:
-            # A row is reported once, for its first bad cell.
-            bad.extend(
-                BadRow(int(lines[row]), reason, self.unit)
-                for row, reason in zip(rows.tolist(), reasons, strict=True)
-                if good[row]
-            )
-            good[rows] = False
-
-        for name, column in columns.items():
-            if name in self._known:
-                values[name] = _texts(column, self._known[name])
-                continue
-            values[name], stray = _numbers(column)
-            reject(stray, [f"{name!r} is {column[row].as_py().strip()!r}, not a number" for row in stray.tolist()])
-            if (endless := np.isinf(values[name])).any():
-                reject(np.flatnonzero(endless), [f"{name!r} is infinite"] * int(endless.sum()))
-        if self._target is not None and (strays := self._target.strays(values)):
-            reject(np.asarray([row for row, _ in strays]), [reason for _, reason in strays])
-        self._report(sorted(bad, key=lambda row: row.line), lines)
+        values, strays = read_cells(cells, self._wanted)
         if self._target is not None:
-            there = np.logical_and.reduce([~_missing(values[name]) for name in self._target.columns])
+            strays += self._target.strays(values)
+        # A row is reported once, for its first bad cell.
+        reasons = dict(reversed(strays))
+        bad = bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
+        self._report(sorted(bad, key=lambda row: row.line), lines)
+        good = np.ones(len(lines), bool)
+        good[list(reasons)] = False
+        if self._target is not None:
+            there = np.logical_and.reduce([~missing_in(values[name]) for name in self._target.columns])
             self.no_target += int((good & ~there).sum())
             good &= there
-        kept = values if good.all() else {name: of[good] for name, of in values.items()}
+        kept = values if good.all() else {name: column[good] for name, column in values.items()}
         self._read += int(good.sum())
-        for name in self._known:
-            if self._target is None or name not in self._target.columns:
-                self._count_unknown(name, kept[name])
         frame = {column.name: kept[column.name] for column in self._schema.columns}
+        self._unlike.add(frame)
         return Batch(frame, None if self._target is None else self._target.joined(kept), lines[good])
-
-    def _strange(self, name: str, texts: np.ndarray) -> np.ndarray:
-        """Which of a column's categories are not known."""
-        strange = set(texts.tolist()).difference(self._known[name], [None])
-        return np.asarray([text in strange for text in texts.tolist()], bool) if strange else np.zeros(len(texts), bool)
-
-    def _count_unknown(self, name: str, texts: np.ndarray) -> None:
-        strange = self._strange(name, texts)
-        if strange.any():
-            self.unknown[name] += int(strange.sum())
-            self._examples.setdefault(name, texts[int(strange.argmax())])
 
     def _report(self, bad: list[BadRow], lines: np.ndarray) -> None:
         if not bad:
@@ -267,7 +212,9 @@ class Batches:
             last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
             raise InvalidInput(
                 f"{self._name}: {listed_rows(bad)} (read up to {self.unit} {last}). Correct these rows, or have such "
-                "rows left out (--on-bad skip)"
+                "rows left out",
+                option="on-bad",
+                value="skip",
             )
 
 
@@ -305,35 +252,6 @@ def read_batches(
     "1 bad row is left out: line 3: 'size' is 'big', not a number"
     """
     return Batches(source if isinstance(source, bytes) else existing(source), schema, rows, on_bad, target, delimiter)
-
-
-def _numbers(column: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A column's numbers, and the rows in which there is something else."""
-    if is_number(column.type):
-        return floats(column), np.empty(0, np.int64)
-    pa, known = arrow(), trimmed(column)
-    fits = pa.compute.match_substring_regex(known, f"^{NUMBER.pattern}$")
-    stray = ~pa.compute.fill_null(fits, True).to_numpy(zero_copy_only=False)
-    numeric = pa.compute.if_else(fits, known, pa.scalar(None, known.type))
-    return floats(numeric.cast(pa.float64())), np.flatnonzero(stray)
-
-
-def _texts(column: Any, known: tuple[str, ...]) -> np.ndarray:
-    """A column's categories."""
-    if arrow().types.is_boolean(column.type):
-        return truths(column)
-    if is_number(column.type):
-        distinct, codes = np.unique(floats(column), return_inverse=True)
-        return objects(text_of(value) for value in distinct.tolist())[codes]
-    distinct, codes = coded(trimmed(column))
-    return spelled(distinct, known)[codes]
-
-
-def _missing(values: np.ndarray) -> np.ndarray:
-    """Which values are not there."""
-    if values.dtype == object:
-        return np.asarray([value is None for value in values.tolist()], bool)
-    return np.isnan(values)
 
 
 def _joined(parts: list[Batch]) -> Batch:

@@ -13,7 +13,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import ASIDE
-from darkbayes.tables.reading import arrow
+from darkbayes.tables.arrow import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")
 """How the names of files end."""

@@ -12,8 +12,11 @@ class Average(eqx.Module):
     """Running mean and variance over draws of each statistic of their predictions."""
 
     count: Array
+    """How many draws."""
     mean: dict[str, Array]
+    """Of each statistic, by its name."""
     variance: dict[str, Array]
+    """Likewise."""
     kind: type[Distribution] = eqx.field(static=True)
     """The distribution that a draw predicts."""
 

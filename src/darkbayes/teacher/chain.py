@@ -102,6 +102,9 @@ def minibatch_chain(
         gradients: what a step takes for the gradient, and what else it tells the sampler; `minibatch_gradients` unless
             given. `control_variates` and `svrg` have less noise; `sgfs` needs `per_example`, `sgrld` `fisher_metric`.
         start: draws to begin at, along their first axis, of which each chain picks one; None for random weights.
+
+    Returns:
+        The chain, for `distil`, `sample` or `tune`.
     """
     data = as_data(x, y)
     batch_size = check_batch_size(batch_size, len(data.x))

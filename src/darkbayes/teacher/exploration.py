@@ -37,6 +37,8 @@ SETTLED = 1.5
 """The factor by which the step size may still want to change when burn-in ends."""
 RISE = 0.5
 """How far the log posterior may rise from the first to the second half of a phase, in standard deviations."""
+TRIES = 20
+"""How often a phase is begun again with smaller steps."""
 MEMORIES = 10
 """How many autocorrelation times of the predictions the last phase of burn-in must span."""
 
@@ -89,28 +91,12 @@ def explore(
     eta = np.ones(len(chains))
     seen = _phase(_with_steps(all_chains, eta), states, np.int32(0), look_key, monitor)[1]  # pyright: ignore[reportArgumentType]
     eta = most_stiff / np.maximum(np.quantile(np.asarray(seen.stiffness), 0.9, axis=(1, 2)), 1e-30)
-    done, phase, length, tries = 0, 1, FIRST_PHASE, 0
+    done, phase, length = 0, 1, FIRST_PHASE
     with progress_bar(label or "", max_burn_in, quiet=label is None) as show:
         while True:
-            all_chains = _with_steps(all_chains, eta)
-            began = time.perf_counter()
-            looks = length // (MOMENTS * SLOTS)
-            after, seen = jax.block_until_ready(
-                _phase(all_chains, states, np.int32(looks), jax.random.fold_in(look_key, phase), monitor)  # pyright: ignore[reportArgumentType]
-            )
-            took = time.perf_counter() - began
-            seen = jax.tree.map(np.asarray, seen)
-            finite = np.isfinite(seen.log_density).all(axis=(1, 2)) & np.isfinite(seen.stiffness).all(axis=(1, 2))
-            if not finite.all():
-                # Back to where this phase began, for those that left the finite numbers, with smaller steps.
-                tries += 1
-                if tries > 20:
-                    raise Divergence(
-                        "no step size was found at which the chains stay finite: standardise the inputs and targets"
-                    )
-                eta = np.where(finite, eta, eta / 4)
-                continue
-            states, done, phase = after, done + length, phase + 1
+            phase_key = jax.random.fold_in(look_key, phase)
+            states, seen, eta, took = _finite_phase(all_chains, states, eta, length, phase_key, monitor)
+            done, phase = done + length, phase + 1
             show(min(done, max_burn_in))
             stiff = np.quantile(seen.stiffness, 0.9, axis=(1, 2))
             hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
@@ -125,6 +111,27 @@ def explore(
             length *= 2
     factor = eta / used
     return Measured(eta, stiff * factor, hot * factor, tau / factor, rhat, ended, done, took / length)
+
+
+def _finite_phase(
+    chains: Stack[MinibatchChain], states: Chains, eta: np.ndarray, length: int, key: Key, monitor: Array | None
+) -> tuple[Chains, "_Seen", np.ndarray, float]:
+    """A phase of `length` steps, begun again with smaller ones where chains leave the finite numbers.
+
+    Returns:
+        The states after it, what was measured, the step sizes that it was run with, and how many seconds it took.
+    """
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        steps: Any = np.int32(length // (MOMENTS * SLOTS))
+        after, seen = jax.block_until_ready(_phase(_with_steps(chains, eta), states, steps, key, monitor))
+        took = time.perf_counter() - began
+        seen = jax.tree.map(np.asarray, seen)
+        finite = np.isfinite(seen.log_density).all(axis=(1, 2)) & np.isfinite(seen.stiffness).all(axis=(1, 2))
+        if finite.all():
+            return after, seen, eta, took
+        eta = np.where(finite, eta, eta / 4)
+    raise Divergence("no step size was found at which the chains stay finite: standardise the inputs and targets")
 
 
 def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:

@@ -77,7 +77,20 @@ def nuts_chain(
     target_accept: float = 0.8,
     dense_mass: bool = False,
 ) -> NUTSChain:
-    """A NUTS chain on all examples; `burn_in` is the length of its warm-up."""
+    """A NUTS chain on all examples.
+
+    Args:
+        posterior: what to explore.
+        x, y: the training examples, all of which every step uses.
+        burn_in: the length of the warm-up, in steps.
+        thin: steps between two kept draws.
+        max_tree_depth: the logarithm to base 2 of the most leapfrog steps in a step.
+        target_accept: the acceptance probability that the step size is adapted to.
+        dense_mass: whether the mass matrix has entries off its diagonal.
+
+    Returns:
+        The chain, for `distil` or `sample`.
+    """
     if importlib.util.find_spec("numpyro") is None:
         raise InvalidInput("nuts_chain needs NumPyro: pip install 'darkbayes[hmc]'")
     data = as_data(x, y)

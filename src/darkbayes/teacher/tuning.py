@@ -43,18 +43,21 @@ class Choices:
     """What `tune` found, with the measurements behind it."""
 
     step_size: float
+    """eta."""
     stiffness: float
     """eta/2 times the largest preconditioned curvature, at nine of ten moments at most this."""
     heating: float
     """The share of the noise that comes from minibatches, on top of the sampler's own or, if it takes that into
     account, within it."""
     burn_in: int
+    """Steps."""
     autocorrelation: float
     """Steps that the predictions take to forget where they were: their integrated autocorrelation time, at nine of ten
     inputs at most this."""
     rhat: float
     """Split R-hat of the predictions over the last phase of burn-in, at nine of ten inputs at most this."""
     thin: int
+    """Steps between two kept draws."""
     steps: int
     """Steps of each chain in all, burn-in included."""
     reason: str
@@ -89,6 +92,9 @@ def tune(chain: MinibatchChain, key: Key, **settings: Any) -> tuple[MinibatchCha
         chain: what to tune; its own `burn_in` and `thin` are replaced.
         key: where the randomness comes from.
         settings: as those of `tune_all`.
+
+    Returns:
+        The chain, ready to run, and what was chosen for it.
 
     >>> import darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))
@@ -143,6 +149,9 @@ def tune_all(
         live: the share of the weights that the data can tell anything of; others, such as those of an input that is
             always zero, are not heated by minibatches, and do not count.
         label: what to call the progress bar; None for no bar.
+
+    Returns:
+        The chains, ready to run, and what was chosen for each.
     """
     for name, value in (("inflation", inflation), ("heating", heating), ("seconds", seconds), ("within", within)):
         if value is not None:

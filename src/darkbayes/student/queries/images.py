@@ -18,17 +18,41 @@ def image_queries(noise: float = 0.3) -> Queries:
     """Half of the queries distorted, half with Gaussian noise of standard deviation `noise`: a good choice for images.
 
     Distorted images stay where images lie; noise teaches the student what the teacher says away from there.
+
+    Args:
+        noise: the standard deviation of the noise.
+
+    Returns:
+        The generator.
     """
     return mix(distortion(), jitter(noise), 0.5)
 
 
 def elastic(strength: float = 1.2, smoothness: float = 4.0) -> Queries:
-    """Elastic distortion alone; see `distortion`."""
+    """Elastic distortion alone; see `distortion`.
+
+    Args:
+        strength: the standard deviation of each displacement, in pixels.
+        smoothness: over how many pixels displacements are alike.
+
+    Returns:
+        The generator.
+    """
     return distortion(strength, smoothness, rotation=0.0, scale=0.0, shear=0.0, shift=0.0)
 
 
 def affine(rotation: float = 8.0, scale: float = 0.08, shear: float = 0.08, shift: float = 0.8) -> Queries:
-    """A random affine map alone; see `distortion`."""
+    """A random affine map alone; see `distortion`.
+
+    Args:
+        rotation: the largest angle, in degrees.
+        scale: the largest relative change of size.
+        shear: the largest shear.
+        shift: the largest translation, in pixels.
+
+    Returns:
+        The generator.
+    """
     return distortion(0.0, 1.0, rotation, scale, shear, shift)
 
 
@@ -49,6 +73,9 @@ def distortion(
         scale: the largest relative change of size, of height and width independently.
         shear: the largest shear.
         shift: the largest translation, in pixels.
+
+    Returns:
+        The generator.
 
     >>> queries = distortion()
     >>> queries(jax.random.key(0), jnp.zeros((5, 28, 28)), None).shape

@@ -21,7 +21,9 @@ class Context(NamedTuple):
     """What a generator may look at besides the inputs."""
 
     posterior: Posterior
+    """What the teacher explores."""
     draws: PyTree
+    """The draws at hand, along the first axis."""
     inputs: Array
     """All training inputs."""
 
@@ -30,14 +32,23 @@ Queries = Callable[[Key, Array, Context], Array]
 
 
 def training_inputs() -> Queries:
-    """The training inputs themselves."""
+    """The training inputs themselves.
+
+    Returns:
+        The generator.
+    """
     return lambda key, x, context: x
 
 
 def jitter(scale: float, columns: Sequence[int] | None = None) -> Queries:
     """Training inputs with Gaussian noise of standard deviation `scale`, the paper's choice beyond two dimensions.
 
-    Of rows of features, only those numbered in `columns` get noise, where they are given.
+    Args:
+        scale: the standard deviation.
+        columns: numbers of the columns that get noise; all unless given.
+
+    Returns:
+        The generator.
 
     >>> jitter(0.5, columns=[1])(jax.random.key(0), jnp.zeros((3, 2)), None)[:, 0].tolist()
     [0.0, 0.0, 0.0]
@@ -59,6 +70,13 @@ def exchange(groups: Sequence[Sequence[int]], share: float) -> Queries:
     """Rows in which each group of columns is, with probability `share`, that of another row of the batch.
 
     It is for columns that hold a category together: they always hold one that occurs.
+
+    Args:
+        groups: numbers of the columns of each group.
+        share: the probability that a group is exchanged.
+
+    Returns:
+        The generator.
 
     >>> rows = jnp.asarray([[1.0, 0.0], [0.0, 1.0]])
     >>> exchange([[0, 1]], 0.5)(jax.random.key(0), rows, None).sum(axis=1).tolist()
@@ -83,7 +101,14 @@ def exchange(groups: Sequence[Sequence[int]], share: float) -> Queries:
 
 
 def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Queries:
-    """Uniform on a box, given by one number or one per feature; the paper's choice in low dimensions.
+    """Uniform on a box, the paper's choice in low dimensions.
+
+    Args:
+        low: the lower bound, one number or one per feature.
+        high: the upper bound likewise.
+
+    Returns:
+        The generator.
 
     >>> queries = uniform_box(-10.0, 10.0)
     >>> queries(jax.random.key(0), jnp.zeros((5, 2)), None).shape
@@ -104,7 +129,16 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
 
 
 def mix(first: Queries, second: Queries, weight: float) -> Queries:
-    """Each query from `first` with probability `weight`, otherwise from `second`."""
+    """Each query from `first` with probability `weight`, otherwise from `second`.
+
+    Args:
+        first: a generator.
+        second: another one.
+        weight: the probability of a query of the first.
+
+    Returns:
+        The generator.
+    """
     if not 0.0 <= weight <= 1.0:
         raise InvalidInput(f"weight must lie between 0 and 1, not {weight!r}")
 
@@ -117,7 +151,14 @@ def mix(first: Queries, second: Queries, weight: float) -> Queries:
 
 
 def compose(*steps: Queries) -> Queries:
-    """The queries of each generator become the inputs of the next."""
+    """The queries of each generator become the inputs of the next.
+
+    Args:
+        steps: generators, the first of which gets training inputs.
+
+    Returns:
+        The generator.
+    """
     if not steps:
         raise InvalidInput("compose needs at least one generator of queries")
 
@@ -131,6 +172,9 @@ def compose(*steps: Queries) -> Queries:
 
 def mixup() -> Queries:
     """Uniformly random points on the lines between pairs of training inputs (Zhang et al., 2018).
+
+    Returns:
+        The generator.
 
     >>> queries = mixup()
     >>> queries(jax.random.key(0), jnp.ones((5, 2)), None).tolist()[0]
@@ -157,6 +201,9 @@ def munge(swap: float = 0.5, spread: float = 1.0, categorical: Sequence[int] = (
         swap: the probability that a feature changes.
         spread: the larger, the closer to the neighbour's values.
         categorical: the columns whose values must be ones that occur.
+
+    Returns:
+        The generator.
     """
     if not 0.0 < swap <= 1.0:
         raise InvalidInput(f"swap must lie in (0, 1], not {swap!r}")

@@ -28,6 +28,12 @@ def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
 
     1 means that all halves of all chains look alike.
 
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+
+    Returns:
+        R-hat, of each of the values that follow the first two axes.
+
     >>> rng = np.random.default_rng(0)
     >>> bool(split_rhat(rng.normal(size=(4, 1000))) < 1.01)
     True
@@ -52,6 +58,12 @@ def effective_sample_size(values: jax.typing.ArrayLike) -> np.ndarray:
     Geyer's initial monotone sequence (1992): sums of neighbouring pairs while they are positive, each no larger than
     the one before. Correlations are relative to the pooled variance (Gelman et al., 2013), so that chains which are
     apart count for little.
+
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+
+    Returns:
+        The number, of each of the values that follow the first two axes.
 
     >>> rng = np.random.default_rng(0)
     >>> bool(3500 < effective_sample_size(rng.normal(size=(4, 1000))) < 4500)
@@ -95,6 +107,13 @@ def autocorrelation_time(values: jax.typing.ArrayLike, steps_between: int = 1) -
     """After how many steps a chain's predictions are fresh: tau of `effective_sample_size`, in steps.
 
     What happens between two of the traced draws is not seen, so it is at least about `steps_between`.
+
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+        steps_between: steps of a chain from one of these draws to the next.
+
+    Returns:
+        The time in steps, of each of the values that follow the first two axes.
 
     >>> fresh = np.random.default_rng(0).normal(size=(4, 1000))
     >>> round(float(autocorrelation_time(fresh, steps_between=50)), -1)

@@ -83,6 +83,14 @@ def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | Non
     """Temperature and noise at `draws`, which lie along the first axis; None for a chain that holds no data.
 
     It takes a gradient over all examples, and `BATCHES` over minibatches, for each draw.
+
+    Args:
+        chain: what the draws come from.
+        draws: along the first axis.
+        key: where the minibatches come from.
+
+    Returns:
+        Temperature and noise of each draw, if there are data.
     """
     data = getattr(chain, "data", None)
     if data is None:
@@ -93,6 +101,14 @@ def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | Non
 
 def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -> np.ndarray:
     """theta . grad U / d of each draw along the first axis; 1 on average at the Bayes posterior.
+
+    Args:
+        posterior: what the draws are said to come from.
+        draws: along the first axis.
+        data: all examples.
+
+    Returns:
+        The temperature of each draw.
 
     >>> import darkbayes as db
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
@@ -107,7 +123,12 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
 def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
     """m . m / d times 1 - friction/2, of momenta m: their temperature, 1 on average at the Bayes posterior.
 
-    `momentum` may hold several chains along a first axis, which are averaged.
+    Args:
+        momentum: m, a pytree of arrays; several chains along a first axis are averaged.
+        friction: what a step takes away of it; 0 where friction acts exactly. One for each chain, or for all.
+
+    Returns:
+        The temperature.
 
     >>> round(kinetic_temperature(jnp.array([1.0, -1.0]), friction=0.2), 6)
     0.9
@@ -123,7 +144,14 @@ def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
 
 
 def chains_kinetic_temperature(states: Any) -> float | None:
-    """That of the states of chains; None unless a transformation among them holds `momentum`."""
+    """That of the states of chains; None unless a transformation among them holds `momentum`.
+
+    Args:
+        states: the states of chains, along the first axis.
+
+    Returns:
+        The temperature, if there is one.
+    """
     if jax.tree.leaves(getattr(states, "momentum", None)):
         return kinetic_temperature(states.momentum, getattr(states, "friction", 0.0))
     parts = states.values() if isinstance(states, dict) else states if isinstance(states, tuple) else ()

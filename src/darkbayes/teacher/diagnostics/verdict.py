@@ -29,30 +29,43 @@ class Verdict(NamedTuple):
     """A judgement in one line, and its code."""
 
     code: Code
+    """For programs."""
     text: str
+    """For people: what is, and what to do about it."""
 
 
 class Agreement(NamedTuple):
     """How alike the predictions of chains are, and how many of them count; over the inputs predicted at."""
 
     chains: int
+    """How many."""
     draws: int
     """Predictions of each chain that were looked at."""
     rhat: float
     """Split R-hat at the worst input."""
     rhat_median: float
+    """Split R-hat at the median input."""
     effective: float
     """Effective number of predictions, the median over the inputs."""
     effective_worst: float
+    """The same at the worst input."""
     autocorrelation_steps: float
     """Steps after which a chain's predictions are fresh, the median over the inputs."""
     verdict: Verdict
+    """What follows from all this."""
 
 
 def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement:
     """Judge predictions ``[chains, draws, ...]``, made every `steps_between` steps of each chain.
 
     Where only some of the draws were traced, the effective number is that of the traced ones, and a lower bound.
+
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+        steps_between: steps of a chain from one of these draws to the next.
+
+    Returns:
+        The numbers and what follows from them.
 
     >>> rng = np.random.default_rng(0)
     >>> agreement(rng.normal(size=(4, 200, 3))).verdict.code
@@ -103,5 +116,12 @@ def _judge(chains: int, rhat: float, effective: float) -> Verdict:
 
 
 def worst_of(runs: Sequence[Agreement]) -> int:
-    """The place of the run that fares worst; of several with the same code, the one with the largest R-hat."""
+    """The place of the run that fares worst; of several with the same code, the one with the largest R-hat.
+
+    Args:
+        runs: at least one.
+
+    Returns:
+        Its index.
+    """
     return max(range(len(runs)), key=lambda place: (WORSE.index(runs[place].verdict.code), runs[place].rhat))

@@ -308,6 +308,9 @@ def distributed_chain(
             is kept as it is.
         burn_in: rounds before the first draw counts. (A round is one trajectory of every chain.)
 
+    Returns:
+        The chains, to be run by `sample` or `average` on all processes.
+
     >>> import darkbayes as db
     >>> # In a script that is started once per process, with its number:
     >>> # jax.distributed.initialize("10.0.0.1:1234", num_processes=4, process_id=number, heartbeat_timeout_seconds=20)

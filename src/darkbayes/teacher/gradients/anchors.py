@@ -79,6 +79,9 @@ def control_variates(anchor: Draw, *, chunk_size: int = 1000) -> Gradients:
         anchor: a draw; the closer to the mode, the less noise. An optimiser as teacher finds one, as below.
         chunk_size: examples at a time in the gradient of all examples.
 
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
+
     >>> import darkbayes as db, optax
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
@@ -135,6 +138,9 @@ def svrg(refresh_every: int, *, chunk_size: int = 1000) -> Gradients:
         refresh_every: steps between two anchors. At about N/M the gradients of all examples cost as much as all the
             others together.
         chunk_size: examples at a time in the gradient of all examples; as many in every chain.
+
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
 
     >>> import darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))

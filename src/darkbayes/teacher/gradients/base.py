@@ -72,6 +72,9 @@ class _MinibatchGradients(Stateless):
 def minibatch_gradients() -> Gradients:
     """The gradient of U_B and nothing else: what chains use unless told otherwise.
 
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
+
     >>> minibatch_gradients().init(None, None, None)
     ()
     """

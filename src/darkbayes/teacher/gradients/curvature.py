@@ -43,6 +43,9 @@ def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gr
         gradients: where the gradient comes from, say `svrg`; the plain one unless given.
         probes: vectors of signs to average over; each costs about as much as a gradient.
 
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
+
     >>> import darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)

@@ -53,6 +53,9 @@ def per_example() -> Gradients:
     by N and without the prior; ``num_data``, which is N; and ``all_data``, whether the batch is all of the data, so
     that the gradient has no noise.
 
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
+
     >>> import darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
@@ -90,6 +93,9 @@ def fisher_metric(probes: int = 1) -> Gradients:
 
     Args:
         probes: vectors of signs to average over; each costs about as much as a gradient.
+
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
 
     >>> import darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))

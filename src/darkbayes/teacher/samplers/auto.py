@@ -33,12 +33,15 @@ class AutoStep(eqx.Module):
     """
 
     make: Callable[..., optax.GradientTransformation] = eqx.field(static=True)
+    """Makes the transformation from a step size, a number or a schedule."""
     compensates: bool = eqx.field(static=True, default=False)
     """Whether it takes the noise of minibatch gradients into account, so that this noise does not heat it."""
     step_size: Array | None = None
+    """None until it is found."""
     ramp: int | Array = 0
     """Steps in which the step size grows to its value: the start of a chain is steeper than where it stays."""
     settings: dict[str, Any] = eqx.field(default_factory=dict)
+    """What else `make` is called with."""
 
     @property
     def tuned(self) -> bool:

@@ -47,6 +47,9 @@ def baoa(
         friction: alpha, in (0, 1]; 1 minus the momentum of an optimiser.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = baoa(1e-3)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

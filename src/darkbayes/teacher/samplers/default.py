@@ -12,6 +12,13 @@ FRICTION = 0.1
 def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
     """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
 
+    Args:
+        posterior: what it will explore.
+        batch_size: examples of a step; None for all of them.
+
+    Returns:
+        The sampler.
+
     >>> import darkbayes as db
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> default_sampler(posterior, batch_size=None).tuned

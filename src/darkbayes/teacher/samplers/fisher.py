@@ -70,6 +70,9 @@ def fisher_sgld(
         adapt_steps: the steps after which P is frozen; None to adapt for ever.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = fisher_sgld(0.02, prior_precision=1.0, batch_share=0.1)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

@@ -65,6 +65,9 @@ def psgld(
         adapt_steps: the steps after which G is frozen; None to adapt for ever.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = psgld(1e-5, num_data=1000, adapt_steps=500)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

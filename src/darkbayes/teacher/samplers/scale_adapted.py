@@ -65,6 +65,9 @@ def scale_adapted_sghmc(
         damping: added to V, for weights whose gradient vanishes.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = scale_adapted_sghmc(1e-2, adapt_steps=1000)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

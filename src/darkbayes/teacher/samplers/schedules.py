@@ -16,6 +16,14 @@ from darkbayes.types import Array
 def stepped(initial: float, factor: float, every: int) -> optax.Schedule:
     """`initial` times `factor` once more after each `every` steps (the paper's Boston teacher: 0.5, 80,000).
 
+    Args:
+        initial: the step size to begin with.
+        factor: what it is multiplied by each time.
+        every: steps between two times.
+
+    Returns:
+        The schedule.
+
     >>> schedule = stepped(1e-5, factor=0.5, every=80_000)
     >>> [f"{float(schedule(t)):.3g}" for t in (0, 79_999, 80_000, 160_000)]
     ['1e-05', '1e-05', '5e-06', '2.5e-06']
@@ -28,6 +36,14 @@ def stepped(initial: float, factor: float, every: int) -> optax.Schedule:
 
 def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.Schedule:
     """Welling and Teh's ``scale * (offset + t) ** -power``; SGLD converges for powers in (0.5, 1].
+
+    Args:
+        scale: the step size where ``offset + t`` is one.
+        offset: how many steps ago the fall began.
+        power: how fast it falls, in (0, 1].
+
+    Returns:
+        The schedule.
 
     >>> float(polynomial(1.0, offset=1.0, power=0.5)(3))
     0.5
@@ -47,7 +63,9 @@ class Cyclical(NamedTuple):
     """The two schedules that make a sampler cyclical; in the order in which `sgld` takes them."""
 
     step_size: optax.Schedule
+    """Falls from its peak to zero in each cycle."""
     temperature: optax.Schedule
+    """Zero in the first part of each cycle."""
 
 
 def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float = 1.0) -> Cyclical:
@@ -58,6 +76,15 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
 
     A chain with ``thin=cycle`` and a ``burn_in`` of whole cycles keeps one draw a cycle, where the step is shortest; a
     student that is to learn from these alone has ``Settings(update_every=cycle)``.
+
+    Args:
+        peak: the step size at the start of a cycle.
+        cycle: steps of a cycle.
+        explore: the share of a cycle without noise.
+        temperature: that of the rest of a cycle.
+
+    Returns:
+        Schedules of the step size and the temperature.
 
     >>> schedules = cyclical(0.1, cycle=4, explore=0.5)
     >>> [round(float(schedules.step_size(t)), 4) for t in range(5)]
@@ -84,7 +111,13 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
 def as_schedule(name: str, value: float | optax.Schedule, *, zero: bool = False) -> optax.Schedule:
     """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive.
 
-    With `zero` they may be zero, as a temperature may.
+    Args:
+        name: what an error calls it.
+        value: the number or schedule.
+        zero: whether they may be zero, as a temperature may.
+
+    Returns:
+        The schedule.
     """
     if callable(value):
         require_positive(f"{name} at the first step", jnp.asarray(value(jnp.zeros((), jnp.int32))), zero=zero)

@@ -80,6 +80,9 @@ def sgfs(
             paper's kappa_t = 1/t).
         adapt_steps: I is learned for so many steps and then frozen; None to learn throughout.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = sgfs(1.0, prior_precision=1.0)
     >>> weights, of_examples = jnp.zeros(3), jnp.ones((5, 3))
     >>> state = transformation.init(weights)

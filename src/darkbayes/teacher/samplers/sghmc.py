@@ -53,6 +53,9 @@ def sghmc(
             is added.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = sghmc(1e-3, friction=0.05)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

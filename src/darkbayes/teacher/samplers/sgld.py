@@ -40,6 +40,9 @@ def sgld(
         temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes, and 0 adds
             no noise.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = sgld(1e-2)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

@@ -54,6 +54,9 @@ def sgnht(
         friction: alpha, in (0, 1]; sets the noise that is added, and the friction to begin with.
         temperature: T, a number or a schedule. 1 samples the Bayes posterior.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = sgnht(1e-3)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

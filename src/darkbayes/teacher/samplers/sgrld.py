@@ -63,6 +63,9 @@ def sgrld(
         gamma: whether to add the term Gamma.
         adapt_steps: F is learned for so many steps and then frozen; None to learn throughout.
 
+    Returns:
+        The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
+
     >>> transformation = sgrld(0.05, prior_precision=1.0)
     >>> weights = jnp.zeros(3)
     >>> state = transformation.init(weights)

@@ -1,0 +1,256 @@
+"""What a cell says, whoever brings it: files, frames in memory and requests all read their rows by this page.
+
+`number_of` and `category_of` read one cell; `read_cells` reads columns of them, at the speed of arrow where it can.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from darkbayes.tables.arrow import arrow, coded, floats, is_arrow, is_number
+from darkbayes.tables.schema import Category, Frame, TableSchema
+
+MISSING = frozenset(
+    ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
+)
+"""Texts that say that a value is missing."""
+TRUTH = ("false", "true")
+"""What truth values are called, however they are spelled."""
+NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)")
+"""What reads as a number."""
+PADDED = re.compile(r"[+-]?0[0-9]+")
+"""Digits that begin with a zero: codes rather than numbers."""
+MOST_QUOTED = 60
+"""Characters of a value that messages quote."""
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds no value: None, NaN, what pandas has for it, or one of `MISSING`."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, str):
+        return value.strip() in MISSING
+    return isinstance(value, Real | Decimal) and value != value
+
+
+def number_of(value: Any) -> float:
+    """The number that a cell holds, NaN where it is missing.
+
+    Args:
+        value: of whatever kind.
+
+    Returns:
+        A finite number, or NaN.
+
+    Raises:
+        ValueError: it says what the cell is, for a message that begins with the name of the column.
+
+    >>> number_of(" 12 "), number_of(12), number_of("NA")
+    (12.0, 12.0, nan)
+    """
+    if is_missing(value):
+        return math.nan
+    try:
+        if isinstance(value, str):
+            number = float(value) if NUMBER.fullmatch(value.strip()) else math.nan
+        else:
+            plain = isinstance(value, Real | Decimal) and not isinstance(value, bool)
+            number = float(value) if plain else math.nan
+    except OverflowError:
+        number = math.inf
+    if math.isnan(number):
+        raise ValueError(f"{quoted(value)}, not a number")
+    if math.isinf(number):
+        raise ValueError("infinite")
+    return number
+
+
+def text_of(value: Any) -> str | None:
+    """A value as a category is called: whole numbers without a point, truth values in small letters."""
+    if is_missing(value):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return TRUTH[bool(value)]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Real | Decimal):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return str(value).strip()
+
+
+def category_of(value: Any, known: tuple[str, ...]) -> str | None:
+    """The category that a cell holds, None where it is missing.
+
+    Args:
+        value: of whatever kind.
+        known: the categories that there are.
+
+    Returns:
+        One of them, or what the cell says. A truth value is the category that says the same in other letters, a number
+        the one that is the same number in other digits.
+
+    Raises:
+        ValueError: as for `number_of`.
+
+    >>> category_of("TRUE", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
+    ('true', '1', '1')
+    """
+    if not (is_missing(value) or isinstance(value, str | Real | Decimal | np.bool_)):
+        raise ValueError(f"{quoted(value)}, not a text")
+    text = text_of(value)
+    if text is None:
+        return None
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("half of a surrogate pair, which is no text")
+    names = _names(known)
+    return names[text] if text in names else names.get(_plain(text), text)
+
+
+def _plain(text: str) -> str:
+    """What truth values, and numbers, are called however they are spelled."""
+    if text.lower() in TRUTH:
+        return text.lower()
+    number = NUMBER.fullmatch(text) and not PADDED.fullmatch(text)
+    return str(text_of(float(text))) if number and math.isfinite(float(text)) else text
+
+
+@functools.lru_cache(256)
+def _names(known: tuple[str, ...]) -> dict[str, str]:
+    return {_plain(name): name for name in reversed(known)} | {name: name for name in known}
+
+
+def objects(values: Iterable[Any]) -> np.ndarray:
+    """An array of strings and None, never of numpy's own strings."""
+    listed = list(values)
+    kept = np.empty(len(listed), object)
+    kept[:] = listed
+    return kept
+
+
+def missing_in(values: np.ndarray) -> np.ndarray:
+    """Which values of a frame's column are not there."""
+    if values.dtype == object:
+        return np.asarray([value is None for value in values.tolist()], bool)
+    return np.isnan(values)
+
+
+def quoted(value: Any) -> str:
+    """A value for a message: short, and never a nested one in full.
+
+    >>> quoted("red"), quoted(["red"]), quoted("x" * 100)[-10:]
+    ("'red'", 'a list', 'xxxxxxx...')
+    """
+    kinds: Sequence[tuple[type, str]] = ((dict, "an object"), (list, "a list"), (np.ndarray, "an array"))
+    nested = next((word for kind, word in kinds if isinstance(value, kind)), None)
+    if nested:
+        return nested
+    if isinstance(value, int) and abs(value) >= 10**MOST_QUOTED:
+        return "a huge number"
+    shown = repr(value[: MOST_QUOTED + 1] if isinstance(value, str) else value)
+    return shown if len(shown) <= MOST_QUOTED + 2 else shown[:MOST_QUOTED] + "..."
+
+
+def wanted_of(schema: TableSchema) -> dict[str, tuple[str, ...] | None]:
+    """The columns that a schema reads, and the categories of each; None for numbers."""
+    return {column.name: column.categories if isinstance(column, Category) else None for column in schema.columns}
+
+
+def read_cells(
+    cells: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...] | None]
+) -> tuple[Frame, list[tuple[int, str]]]:
+    """Columns as a frame holds them.
+
+    Args:
+        cells: by name, of any kind: arrays of numpy or of arrow.
+        wanted: the columns to read, and the categories of each; None for numbers.
+
+    Returns:
+        The frame; and the rows that hold something else, each once, in order, and why.
+    """
+    frame, strays = {}, {}
+    for name, known in wanted.items():
+        frame[name], wrong = _numbers(cells[name]) if known is None else _categories(cells[name], known)
+        strays = {row: f"{name!r} is {reason}" for row, reason in wrong.items()} | strays
+    return frame, sorted(strays.items())
+
+
+def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+    if is_arrow(cells):
+        return _arrow_numbers(cells)
+    if cells.dtype.kind in "iuf":
+        values = cells.astype(np.float64)
+        return values, _infinite(values)
+    return _each(cells, number_of, np.empty(len(cells), np.float64))
+
+
+def _categories(cells: Any, known: tuple[str, ...]) -> tuple[np.ndarray, dict[int, str]]:
+    read = functools.partial(category_of, known=known)
+    if is_arrow(cells):
+        if arrow().types.is_boolean(cells.type):
+            cells = _truths(cells)
+        elif not is_number(cells.type):
+            distinct, codes = coded(trimmed(cells))
+            return objects(map(read, distinct))[codes], {}
+        else:
+            cells = floats(cells)
+    if cells.dtype.kind in "iuf":
+        distinct, codes = np.unique(cells.astype(np.float64), return_inverse=True)
+        return objects(map(read, distinct.tolist()))[codes], {}
+    return _each(cells, read, np.empty(len(cells), object))
+
+
+def _each(cells: np.ndarray, read: Callable[[Any], Any], values: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
+    wrong = {}
+    for row, value in enumerate(cells.tolist()):
+        try:
+            values[row] = read(value)
+        except ValueError as problem:
+            wrong[row] = str(problem)
+    return values, wrong
+
+
+def _infinite(values: np.ndarray) -> dict[int, str]:
+    return dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite")
+
+
+def _arrow_numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+    pa, wrong = arrow(), {}
+    if not is_number(cells.type):
+        texts = trimmed(cells)
+        try:
+            numeric = texts.cast(pa.float64())
+        except pa.ArrowInvalid:
+            numeric = None
+        # Arrow reads "NAN" and "nan(1)" as well.
+        if numeric is None or pa.compute.any(pa.compute.is_nan(numeric)).as_py():
+            fits = pa.compute.match_substring_regex(texts, f"^{NUMBER.pattern}$")
+            stray = np.flatnonzero(~pa.compute.fill_null(fits, True).to_numpy(zero_copy_only=False)).tolist()
+            wrong = {row: f"{quoted(texts[row].as_py())}, not a number" for row in stray}
+            numeric = pa.compute.if_else(fits, texts, pa.scalar(None, texts.type)).cast(pa.float64())
+        cells = numeric
+    values = floats(cells)
+    return values, _infinite(values) | wrong
+
+
+def _truths(values: Any) -> np.ndarray:
+    """Truth values by their names, None where one is missing."""
+    pa = arrow()
+    numbers = pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy()
+    return np.asarray([*TRUTH, None], object)[numbers]
+
+
+def trimmed(values: Any) -> Any:
+    """Strings without space around them, null where they say that a value is missing."""
+    pa = arrow()
+    # Views lack most of the functions that strings have.
+    values = values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
+    short = pa.compute.utf8_trim_whitespace(values)
+    marked = pa.compute.is_in(short, value_set=pa.array(sorted(MISSING), short.type))
+    return pa.compute.if_else(marked, pa.scalar(None, short.type), short)

@@ -1,0 +1,84 @@
+"""What rows have that the rows of the fit had not: columns, categories, values beyond the range, gaps."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from darkbayes.tables.cells import quoted, wanted_of
+from darkbayes.tables.columns import SHOWN, listed, nearest
+from darkbayes.tables.schema import Category, Frame, TableSchema
+
+
+class Unlike:
+    """Counts what is unlike the data that were seen, batch by batch.
+
+    Args:
+        schema: what was seen.
+
+    >>> unlike = Unlike(TableSchema((Category("colour", ("blue", "red"), flagged=True),), target=None))
+    >>> unlike.add({"colour": np.asarray(["green", "red"], object)})
+    >>> unlike.notes(["colour"], [])
+    ["'colour': 1 cell holds a category that the model does not know: 'green'"]
+    """
+
+    def __init__(self, schema: TableSchema):
+        self._schema = schema
+        self._unknown: Counter[str] = Counter()
+        self._examples: dict[str, dict[str, None]] = {}
+        self._beyond: Counter[str] = Counter()
+        self._missing: Counter[str] = Counter()
+
+    def add(self, frame: Frame) -> None:
+        """Count some more rows."""
+        for column in self._schema.columns:
+            values = frame[column.name]
+            if isinstance(column, Category):
+                counts = Counter(values.tolist())
+                missing = counts.pop(None, 0)
+                new = {text: count for text, count in counts.items() if text not in column.categories}
+                if new:
+                    self._unknown[column.name] += sum(new.values())
+                    examples = self._examples.setdefault(column.name, {})
+                    examples.update(dict.fromkeys(list(new)[: SHOWN - len(examples)]))
+            else:
+                missing = int(np.isnan(values).sum())
+                self._beyond[column.name] += int(((values < column.low) | (values > column.high)).sum())
+            self._missing[column.name] += 0 if column.flagged else missing
+
+    def notes(self, names: Sequence[str], known: Sequence[str]) -> list[str]:
+        """What there is to know of the rows so far, in words.
+
+        Args:
+            names: of the columns that came.
+            known: those that nobody wonders about although they are not read.
+
+        Returns:
+            A sentence for each thing.
+        """
+        met = {*wanted_of(self._schema), *known}
+        extra, notes = [name for name in dict.fromkeys(names) if name not in met], []
+        if extra:
+            close = {name: nearest(name, list(wanted_of(self._schema))) for name in extra[:SHOWN]}
+            meant = [f" (did you mean {close[name]!r}?)" if close[name] else "" for name in extra[:SHOWN]]
+            shown = ", ".join(quoted(name) + hint for name, hint in zip(extra, meant, strict=False))
+            more = f" and {len(extra) - SHOWN} others" if len(extra) > SHOWN else ""
+            notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
+        for column in self._schema.columns:
+            name = column.name
+            if count := self._unknown[name]:
+                cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
+                notes.append(f"{name!r}: {cells} that the model does not know: {listed(list(self._examples[name]))}")
+            if (count := self._beyond[name]) and not isinstance(column, Category):
+                seen = f"{column.low:.6g} to {column.high:.6g}"
+                notes.append(f"{name!r} lies outside of what was seen, {seen}, in {_rows(count)}")
+            if count := self._missing[name]:
+                taken = "it counts as none of the categories"
+                if not isinstance(column, Category):
+                    taken = f"its median, {column.fill:.6g}, was taken"
+                notes.append(f"{name!r} is missing in {_rows(count)}, which it never was before: {taken}")
+        return notes
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"

@@ -1,0 +1,122 @@
+"""Tables read from files."""
+
+import gzip
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables.understanding import kinds, rows
+
+from darkbayes.errors import InvalidInput
+from darkbayes.tables import read_table
+from darkbayes.tables.cells import MISSING
+
+CITIES = "city,size,new,price\nUlm,1.5,True,10\nBonn,NA,false,20.5\n-,3e2,TRUE,\n"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_csv_file_is_read_whatever_separates_its_columns(write, delimiter, mark):
+    table = read_table(write(mark + CITIES.replace(",", delimiter).encode()))
+    assert kinds(table) == {"city": "text", "size": "number", "new": "boolean", "price": "number"}
+    assert table.columns["city"].values.tolist() == ["Ulm", "Bonn", None]
+    np.testing.assert_array_equal(table.columns["size"].values, [1.5, np.nan, 300])
+    assert table.columns["new"].values.tolist() == ["true", "false", "true"]
+    assert table.lines.tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_other_systems_and_a_last_line_without_one_are_read(write, end):
+    table = read_table(write(CITIES.rstrip().replace("\n", end)))
+    assert table.columns["city"].values.tolist() == ["Ulm", "Bonn", None]
+    assert table.lines.tolist() == [2, 3, 4]
+
+
+def test_a_compressed_csv_file_and_a_parquet_file_hold_the_same_as_the_csv_file(write, tmp_path):
+    plain = read_table(write(CITIES))
+    pq.write_table(
+        pa.table(
+            {
+                "city": pa.array(["Ulm", "Bonn", None]).dictionary_encode(),
+                "size": pa.array([1.5, None, 300], pa.float32()),
+                "new": [True, False, True],
+                "price": [10, 20.5, None],
+            }
+        ),
+        tmp_path / "t.parquet",
+    )
+    for other in (write(gzip.compress(CITIES.encode()), "table.csv.gz"), tmp_path / "t.parquet"):
+        table = read_table(other)
+        assert kinds(table) == kinds(plain)
+        for name, column in table.columns.items():
+            np.testing.assert_array_equal(column.values, plain.columns[name].values)
+    assert table.place(2) == "row 3"
+
+
+def test_line_numbers_are_right_after_quoted_line_ends_and_blank_lines(write):
+    table = read_table(write('\na,b\n\n"one\ntwo, ""three""",1\n\n\n"x",2\n5" pipe,3\n"open\n",4\n'))
+    assert table.lines.tolist() == [4, 8, 9, 10]
+    assert table.columns["a"].values.tolist() == ['one\ntwo, "three"', "x", '5" pipe', "open"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters='\n",;'), max_size=8),
+            st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    delimiter=st.sampled_from(",;\t|"),
+)
+def test_a_written_csv_file_reads_back(tmp_path_factory, data, delimiter):
+    # A first row of text that is no number keeps the first column text.
+    data = [("text", 0.5), ("text", 0.5), *data, *[("text", 1.5)] * len(data)]
+    path = tmp_path_factory.mktemp("written") / "table.csv"
+    pd.DataFrame(data, columns=["words", "numbers"]).to_csv(path, sep=delimiter, index=False)
+    table = read_table(path)
+    words = [None if word.strip() in MISSING else word.strip() for word, _ in data]
+    assert table.columns["words"].values.tolist() == words
+    np.testing.assert_array_equal(table.columns["numbers"].values, [number for _, number in data])
+
+
+def test_a_wrong_delimiter_is_refused_with_the_likely_one(write):
+    path = write("a;b;y\n1;2;3\n")
+    with pytest.raises(InvalidInput, match=r"one column only if a comma separates them.*is ';' the delimiter"):
+        read_table(path, delimiter=",")
+    assert list(read_table(path, delimiter=";").columns) == ["a", "b", "y"]
+    with pytest.raises(InvalidInput, match="one character"):
+        read_table(path, delimiter="::")
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(InvalidInput, match="is not there"):
+        read_table(tmp_path / "none.csv")
+
+
+def test_tables_need_neither_jax_nor_arrow_until_a_file_is_read():
+    script = """
+import sys
+sys.modules["jax"] = sys.modules["pyarrow"] = sys.modules["pandas"] = None
+from darkbayes.errors import InvalidInput
+from darkbayes.tables import Number, TableSchema, frame_of, from_columns, read_table
+schema = TableSchema((Number("x", 0.0, 1.0, 0.0, False, 0.0, 1.0, False),), target=None)
+assert frame_of(from_columns({"x": ["3", "4"], "y": ["a", "b"]}), schema)["x"].tolist() == [3, 4]
+try:
+    read_table(__import__("os").devnull)
+except InvalidInput as problem:
+    assert "darkbayes[tables]" in str(problem)
+else:
+    raise AssertionError("the file was read without arrow")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

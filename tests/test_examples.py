@@ -1,0 +1,35 @@
+"""Every example runs, in its tiny form, and says what it should; examples/distributed.py has tests of its own."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ELSEWHERE = {"distributed.py"}
+
+SAYS = {
+    "table.py": (["pandas", "sklearn", "onnxruntime"], ["90% interval", "is noise", "predicts the same up to"]),
+    "own_network.py": (["sklearn", "onnx"], ["in a moon", "far away", "student: runs/examples/moons.onnx"]),
+    "images.py": (["sklearn", "PIL", "pyarrow", "onnxruntime", "matplotlib"], ["report: ", ".png: ", "unsure"]),
+}
+"""What an example needs besides the package, and what it prints."""
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
+    modules, phrases = SAYS[name]
+    for module in modules:
+        pytest.importorskip(module, reason=f"needs {module}: pip install 'darkbayes[all]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, "--tiny"])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [phrase for phrase in phrases if phrase not in printed] == []
+
+
+def test_every_example_is_short_and_tested():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == SAYS.keys() | ELSEWHERE
+    for name in SAYS:
+        assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 60, name
