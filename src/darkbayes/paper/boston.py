@@ -30,7 +30,7 @@ from darkbayes.files import write_arrays
 from darkbayes.model import GaussianPrior, Posterior
 from darkbayes.paper import naming
 from darkbayes.paper.regression import METRICS, TRIAL, Comparators, Experiment, Preset, split_table
-from darkbayes.report import Names, Words, figures, measured
+from darkbayes.report import Names, RunWords, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Settings
 
@@ -130,12 +130,12 @@ def _order(method: str) -> tuple[int, str]:
 NAMES = Names()
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     rows = naming.rows_of(results, "log_likelihood")
     student = naming.students(rows)[0]
     others = [f"{names.method(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
-    return Words(
+    return RunWords(
         title="Boston housing: Table 5 of Bayesian Dark Knowledge",
         lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston from "
         "thirteen features. The data are of 1970 and one feature encodes race: they are here because the paper and its "

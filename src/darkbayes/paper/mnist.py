@@ -35,7 +35,7 @@ from darkbayes.paper import fitting, naming
 from darkbayes.paper.costs import prediction_ms
 from darkbayes.paper.fitting import fit_trials, trained
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
-from darkbayes.report import Names, Words, figures, number
+from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import Run, row
 from darkbayes.student import DistillationState, Settings, Student, distillation, image_queries, jitter, side_by_side
 from darkbayes.teacher import at, minibatch_chain, sgld
@@ -325,10 +325,10 @@ NAMES = Names(
 )
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     network, train = "-".join(map(str, (784, *config["hidden"], CLASSES))), f"{config['train']:,}"
-    return Words(
+    return RunWords(
         title="MNIST: Tables 3 and 4 of Bayesian Dark Knowledge",
         lead=f"A {network} network learns handwritten digits from {train} images. SGLD averages the predictions of "
         "many networks drawn from the posterior; the student is one network of the same size, distilled from them. "

@@ -16,7 +16,7 @@ from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper import fitting, naming
 from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
-from darkbayes.report import Names, Words, figures, measured
+from darkbayes.report import Names, RunWords, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Queries, Student, distillation
 from darkbayes.teacher import (
@@ -209,7 +209,7 @@ NAMES = Names(
 )
 
 
-def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> Words:
+def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> RunWords:
     """What the page of a run says.
 
     Args:
@@ -224,7 +224,7 @@ def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own
     """
     rows = naming.rows_of(results, "kl_from_hmc")
     best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
-    return Words(
+    return RunWords(
         lead=f"{lead} HMC on the full posterior is the truth; {names.method('sgld')} approximates it with many "
         "networks, and each student is one network that was distilled from it while it ran. The closer to zero a "
         f"method's KL divergence from HMC, averaged over {where}, the better.",

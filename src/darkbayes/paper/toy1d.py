@@ -37,7 +37,7 @@ from darkbayes.paper import toy
 from darkbayes.paper.fitting import falling_adam
 from darkbayes.paper.toy import Comparators, Methods, Problem, run_trials, summarise
 from darkbayes.predict import predict_draws, predict_student
-from darkbayes.report import Names, Words, figures
+from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import Run
 from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
@@ -151,7 +151,7 @@ def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
 NAMES = toy.NAMES
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     return toy.words(
         results,

@@ -28,7 +28,7 @@ from darkbayes.outcomes import ClassPrediction
 from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
 from darkbayes.paper import toy
 from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
-from darkbayes.report import Names, Words, figures
+from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import Run
 from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data
@@ -106,7 +106,7 @@ def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
 NAMES = toy.NAMES
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     return toy.words(
         results,

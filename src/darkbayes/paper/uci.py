@@ -22,7 +22,7 @@ from darkbayes.data import Table, load
 from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
 from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
-from darkbayes.report import Names, Words, figures
+from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import Run, row
 
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
@@ -105,10 +105,10 @@ def ahead(results: dict[str, Any]) -> tuple[list[str], int]:
     return above, len(datasets)
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> Words:
+def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     above, number = ahead(results)
-    return Words(
+    return RunWords(
         title="Regression on the UCI data sets, beside what others published",
         lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units (the student has "
         "two of a hundred), the standard splits with nine tenths to learn from, scores in the original units of the "

@@ -5,7 +5,7 @@ from darkbayes.report.choices import choices_line as choices_line
 from darkbayes.report.page import check_figure as check_figure
 from darkbayes.report.page import write_image as write_image
 from darkbayes.report.run import Presentation as Presentation
-from darkbayes.report.run import Words as Words
+from darkbayes.report.run import RunWords as RunWords
 from darkbayes.report.run import write_figure as write_figure
 from darkbayes.report.run import write_report as write_report
 from darkbayes.report.tables import Names as Names

@@ -78,7 +78,7 @@ class Gallery(NamedTuple):
     kind = "gallery"
 
 
-class Split(NamedTuple):
+class SplitTile(NamedTuple):
     """A tile with two parts of a whole."""
 
     words: str
@@ -89,7 +89,7 @@ class Split(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Numbers that say much: each with a `figure` and `words`, or a `Split`."""
+    """Numbers that say much: each with a `figure` and `words`, or a `SplitTile`."""
 
     tiles: Sequence[Any]
     kind = "tiles"

@@ -18,7 +18,7 @@ Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Words:
+class RunWords:
     """What the page of a run says beside its numbers."""
 
     title: str
@@ -44,11 +44,11 @@ class Presentation(NamedTuple):
 
     names: Names
     """What methods and metrics are called."""
-    words: Callable[[Path, Results, Config, Names], Words]
+    words: Callable[[Path, Results, Config, Names], RunWords]
     """What is said of the run in a folder, given its results, its settings and these names."""
 
 
-ANY = Presentation(PLAIN, lambda folder, results, config, names: Words(results["experiment"]))
+ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(results["experiment"]))
 """Shows the runs of an experiment that is not known."""
 
 
@@ -108,7 +108,7 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _caution(words: Words, results: Results, config: Config) -> Note | None:
+def _caution(words: RunWords, results: Results, config: Config) -> Note | None:
     """What a reader must know before comparing the numbers with others."""
     cautions = []
     if results["preset"] == "quick" and words.quick:
@@ -118,7 +118,7 @@ def _caution(words: Words, results: Results, config: Config) -> Note | None:
     return Note(" ".join(cautions), "caution") if cautions else None
 
 
-def _results(results: Results, names: Names, words: Words) -> Section:
+def _results(results: Results, names: Names, words: RunWords) -> Section:
     tables = pivot(results, names=names)
     footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
     if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
@@ -154,7 +154,7 @@ def _chains(results: Results, learning: Section | None) -> Section | None:
     return Section("Did the chains meet?", parts + ([learning] if learning else []))
 
 
-def _learning(folder: Path, results: Results, words: Words) -> Section | None:
+def _learning(folder: Path, results: Results, words: RunWords) -> Section | None:
     """How the students learned, with the level at which one stopped where that is known; of the first trial."""
     curves = _curves(folder)
     if not curves:

@@ -12,11 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from darkbayes.metrics import Estimate
-from darkbayes.outcomes.pictures import METHODS, MOST_BARS, AlongColumn, Limits, Picture, StudentAgainstTeacher, sample
+from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Limits, Picture, StudentAgainstTeacher, sample
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number
-
-RELIABLE = {"bold": "overconfident", "timid": "underconfident", "kept": "as sure as it should be"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,9 +173,16 @@ class Words(abc.ABC):
         """What to know of the scores; a sentence or nothing."""
         return ""
 
-    @abc.abstractmethod
+    density: ClassVar[str] = "probability"
+    """What is given to a value: a probability, or a density of it."""
+
     def glossary(self) -> dict[str, str]:
         """Words that a page about this outcome uses, explained."""
+        likelihood = (
+            f"The logarithm of the {self.density} given to what really happened, on average. It rewards being right "
+            "and being honest about it. 0.1 more is about 10% more probability."
+        )
+        return {"Log likelihood": likelihood}
 
     # Sizes and errors
 
@@ -310,8 +315,3 @@ def _most_varied(lines: Sequence[np.ndarray]) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         apart = np.nan_to_num(np.abs(aim - np.nanmean(aim, axis=1, keepdims=True)).max(axis=0))
     return np.sort(np.argsort(-apart, kind="stable")[:MOST_BARS])
-
-
-def each_method(held: HeldOut) -> list[tuple[str, str, Judged]]:
-    """Every method with what people call it."""
-    return [(method, name, held.methods[method]) for method, name in METHODS.items()]

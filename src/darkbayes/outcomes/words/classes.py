@@ -176,9 +176,7 @@ class ClassWords(Words):
 
     def glossary(self) -> dict[str, str]:
         """The scores of classes."""
-        return {
-            "Log likelihood": "The logarithm of the probability given to what really happened, on average. It rewards "
-            "being right and being honest about it. 0.1 more is about 10% more probability.",
+        return super().glossary() | {
             "Brier score": "The squared distance of the probabilities from the truth, 0 at best and 2 at worst.",
             "Calibration error": "How far the share of right answers is from the certainty with which they were "
             "given, on average.",

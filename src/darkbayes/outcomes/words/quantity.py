@@ -5,7 +5,7 @@ Of several at once, each is spoken of by its name, and has pictures of its own.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,7 @@ class QuantityWords(Words):
     typical: ClassVar[Any] = staticmethod(np.median)
     everywhere: ClassVar[str] = "in a typical row"
     whole: ClassVar[str] = "of the variance of a typical prediction"
+    density: ClassVar[str] = "probability density"
 
     def __init__(self, target: Any):
         """Of a target with a `name`, the range that was seen, from `low` to `high`, and `logarithmic`."""
@@ -129,12 +130,8 @@ class QuantityWords(Words):
 
     def glossary(self) -> dict[str, str]:
         """The scores of quantities."""
-        return {
-            "Log likelihood": "The logarithm of the probability density given to what really happened, on average. It "
-            "rewards being right and being honest about it. 0.1 more is about 10% more probability.",
-            "RMSE": f"The root of the mean squared error: a typical error, in the unit of {self.name}, in which large "
-            "ones weigh most.",
-        }
+        text = f"The root of the mean squared error: a typical error, in the unit of {self.name}, in which large ones "
+        return super().glossary() | {"RMSE": f"{text}weigh most."}
 
     # Sizes and errors
 
@@ -270,21 +267,21 @@ class SeveralWords(QuantityWords):
         """Of the words of each output."""
         self.parts, self.name = tuple(parts), ", ".join(part.name for part in parts)
 
-    def _each(self, held: HeldOut, say: Callable[[QuantityWords, HeldOut], Any]) -> list[Any]:
+    def _each(self, method: str, held: HeldOut) -> list[Any]:
         """What the words of each output say of it."""
-        return [say(part, _output(held, place)) for place, part in enumerate(self.parts)]
+        return [getattr(part, method)(_output(held, place)) for place, part in enumerate(self.parts)]
 
     def tiles(self, held: HeldOut) -> list[Tile]:
         """The first of each."""
-        return self._each(held, lambda part, own: part.tiles(own)[0])
+        return [tiles[0] for tiles in self._each("tiles", held)]
 
     def how_good(self, held: HeldOut) -> str:
         """Each by itself."""
-        return " ".join(self._each(held, lambda part, own: part.how_good(own)))
+        return " ".join(self._each("how_good", held))
 
     def trusted(self, held: HeldOut) -> str:
         """Each by itself."""
-        return " ".join(self._each(held, lambda part, own: part.trusted(own)))
+        return " ".join(self._each("trusted", held))
 
     def noise_share(self, prediction: Any) -> float:
         """The mean over the outputs."""
@@ -292,7 +289,7 @@ class SeveralWords(QuantityWords):
 
     def agreement(self, held: HeldOut) -> str:
         """Each by itself."""
-        return ". ".join(self._each(held, lambda part, own: part.agreement(own)))
+        return ". ".join(self._each("agreement", held))
 
     def facts(self, form: str) -> dict[str, str]:
         """The range of each."""
@@ -306,21 +303,24 @@ class SeveralWords(QuantityWords):
     def example(self, prediction: Any, y: np.ndarray, row: int) -> Example:
         """Each by its name."""
         examples = [part.example(prediction.output(k), y[:, k], row) for k, part in enumerate(self.parts)]
-        cells = zip(*(example[:4] for example in examples), strict=True)
         names = [part.name for part in self.parts]
-        return Example(*(", ".join(f"{name} {text}" for name, text in zip(names, cell, strict=True)) for cell in cells))
+        cells = {
+            field: ", ".join(f"{name} {getattr(each, field)}" for name, each in zip(names, examples, strict=True))
+            for field in ("prediction", "truth", "noise", "doubt")
+        }
+        return Example(**cells)
 
     def trust(self, held: HeldOut) -> list[Picture]:
         """Those of each."""
-        return self._named(self._each(held, lambda part, own: part.trust(own)))
+        return self._named(self._each("trust", held))
 
     def answers(self, held: HeldOut) -> list[Picture]:
         """Those of each."""
-        return self._named(self._each(held, lambda part, own: part.answers(own)))
+        return self._named(self._each("answers", held))
 
     def doubts(self, held: HeldOut) -> list[Picture]:
         """Those of each."""
-        return self._named(self._each(held, lambda part, own: part.doubts(own)))
+        return self._named(self._each("doubts", held))
 
     def along(self, course: Mapping[str, Any], column: Any, held: HeldOut | None) -> list[Picture]:
         """Those of each."""

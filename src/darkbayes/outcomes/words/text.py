@@ -33,7 +33,7 @@ def percent(share: float) -> str:
         return "an unknown share"
     if 0 < share < 0.005:
         return "under 1%"
-    if 0.995 < share < 1:
+    if 0.995 < share < 1 - 1e-9:
         return "over 99%"
     return f"{share:.0%}"
 

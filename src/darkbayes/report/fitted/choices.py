@@ -20,7 +20,10 @@ def chosen(run: FittedRun) -> dict[str, str]:
         kinds = [f"{numbers} of numbers, standardised"] * bool(numbers)
         kinds += [f"{len(columns) - numbers} of categories, an input for each category"] * (len(columns) > numbers)
         flagged = [column.name for column in columns if column.flagged]
-        missing = f"Where {listing(flagged)} may be missing, an input of its own says so; a missing number is replaced by the median"
+        missing = (
+            f"Where {listing(flagged)} may be missing, an input of its own says so, and a missing number is replaced "
+            "by the median"
+        )
         choices["Columns"] = "; ".join(kinds) + f". {missing if flagged else 'No value was missing in training'}"
         choices["Columns left out"] = "; ".join(f"{name}: {why}" for name, why in run.ignored.items())
     else:

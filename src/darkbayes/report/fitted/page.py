@@ -27,7 +27,7 @@ from darkbayes.report.page import (
     Note,
     Part,
     Section,
-    Split,
+    SplitTile,
     Thumbnail,
     Tiles,
     data_uri,
@@ -94,7 +94,7 @@ def _overview(run: FittedRun) -> list[Part]:
     if run.held is not None:
         noise = run.words.noise_share(run.held.student)
         labels = (f"that more {run.cases} cannot remove (aleatoric)", "that they could (epistemic)")
-        split = [] if noise != noise else [Split("of its uncertainty", noise, ("noise", "doubt"), labels)]
+        split = [] if noise != noise else [SplitTile("of its uncertainty", noise, ("noise", "doubt"), labels)]
         parts.append(Tiles([*words.tiles(run, run.held), *split]))
     parts += [Note(answer, opening=question) for question, answer in words.paragraphs(run)]
     cautions = words.cautions(run)
@@ -114,8 +114,8 @@ def _sections(run: FittedRun) -> list[Part]:
         sections = [_scores(run, held), _trust(run, held), _surest(run, held), _examples(run, held)]
     sections += [_columns(run), _fidelity(run), _chains(run), _choices(run)]
     sections.append(Section("Words on this page", [Facts(GLOSSARY | run.words.glossary())], "words", "Words"))
-    origin = {"source's sha256": run.config["sha256"]} | run.results["provenance"]
-    names = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
+    origin: dict[str, Any] = {"source's sha256": run.config["sha256"]} | run.results["provenance"]
+    names: dict[str, str] = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
     facts = Facts({names.get(name, name): value for name, value in origin.items()})
     sections.append(Section("How this was made", [facts], "origin", "Origin"))
     return [section for section in sections if section is not None]
@@ -176,9 +176,9 @@ def _trust(run: FittedRun, held: HeldOut) -> Section:
 def _surest(run: FittedRun, held: HeldOut) -> Section:
     losses = {method: run.words.losses(judged.prediction, held.y) for method, judged in held.methods.items()}
     caption = (
-        f"From left to right, more and more {run.cases} are answered, the surest first. A model that knows what it does "
-        "not know has a line that rises to the right: what it is sure of, it gets right. The thin level line is the "
-        "student's error on all of them. The left end rests on few and is rough."
+        f"From left to right, more and more {run.cases} are answered, the surest first. A model that knows what it "
+        "does not know has a line that rises to the right: what it is sure of, it gets right. The thin level line is "
+        "the student's error on all of them. The left end rests on few and is rough."
     )
     pictures: list[Picture] = [
         RiskCurve(

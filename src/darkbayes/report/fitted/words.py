@@ -195,8 +195,8 @@ def cautions(run: FittedRun) -> list[str]:
     if run.stopped_at is not None:
         planned = run.results["choices"]["student"][0]["steps"]
         texts.append(
-            f"The time budget ended the fit after {run.stopped_at:,} of {planned:,} steps: the student had not finished "
-            "learning. Give it more (--time-budget)."
+            f"The time budget ended the fit after {run.stopped_at:,} of {planned:,} steps: the student had not "
+            "finished learning. Give it more (--time-budget)."
         )
     texts += _chains_caution(run)
     if held is not None:
@@ -245,20 +245,19 @@ def _chains_caution(run: FittedRun) -> list[str]:
 
 def passing_on(run: FittedRun, held: HeldOut) -> str:
     """What is gained by passing the least sure rows on to a person."""
-    texts, useless = [], False
+    texts, little = [], False
     for losses in run.words.losses(held.student, held.y):
         shares, risk = risks(run.words, losses)
-        most, half = (float(risk[int(np.searchsorted(shares, share))]) for share in (KEEP, 0.5))
-        whole, useless = float(risk[-1]), useless or not half < HELPS * float(risk[-1])
+        whole, most, half = (float(risk[int(np.searchsorted(shares, share))]) for share in (1.0, KEEP, 0.5))
         sizes = [run.words.risk_size(value) for value in (whole, most, half)]
         texts.append(f"its {losses.risk} goes from {sizes[0]} to {sizes[1]}, and is {sizes[2]} on the surest half")
+        little = little or half >= HELPS * whole > 0
     text = (
-        f"Let the model answer the {percent(KEEP)} of the {run.cases} that it is surest of, and pass the others on to a "
-        f"person: {'; '.join(texts)}."
+        f"Let the model answer the {percent(KEEP)} of the {run.cases} that it is surest of, and pass the others on to "
+        f"a person: {'; '.join(texts)}."
     )
-    if useless:
-        text += " That is not much: the model can hardly tell which of its answers are wrong."
-    return text
+    hardly = " That is not much: the model can hardly tell which of its answers are wrong."
+    return text + hardly * little
 
 
 def fidelity(run: FittedRun, held: HeldOut) -> str:

@@ -1,0 +1,96 @@
+"""What is said of numbers, of several numbers, and of any other quantity."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from darkbayes.metrics import Estimate
+from darkbayes.outcomes import NumberPrediction
+from darkbayes.outcomes.words.base import HeldOut, Judged
+from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, interval_promise
+
+ROWS = 100
+
+
+def gaussian(mean: Any, noise: float = 1.0, doubt: float = 0.0) -> NumberPrediction:
+    """Gaussians with given parts of their standard deviation."""
+    mean = np.asarray(mean, np.float64).reshape(len(mean), -1)
+    variance = np.full_like(mean, noise**2 + doubt**2)
+    return NumberPrediction.standard(
+        np.zeros((1, *mean.shape)), mean[None], variance[None], np.full_like(mean, noise**2)
+    )
+
+
+def held(y: np.ndarray, prediction: Any, coverage: float = 0.9) -> HeldOut:
+    """The same prediction by all methods."""
+    judged = Judged(prediction, prediction.log_prob(y), prediction.position(y))
+    scores = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
+    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows", {})
+
+
+def words(name: str = "visits") -> QuantityWords:
+    """Those of a target that has no more than every quantity has."""
+    return QuantityWords(SimpleNamespace(name=name, low=0.0, high=20.0, logarithmic=False))
+
+
+def test_noise_and_doubt_are_shares_of_the_variance():
+    assert words().noise_share(gaussian(np.zeros(4), noise=3.0, doubt=4.0)) == pytest.approx(9 / 25)
+    both = SeveralWords([words("a"), words("b")])
+    assert both.noise_share(gaussian(np.zeros((4, 2)), noise=3.0, doubt=4.0)) == pytest.approx(9 / 25)
+
+
+@pytest.mark.parametrize(
+    ("position", "verdict"),
+    [(np.linspace(0.005, 0.995, 100), "kept"), (np.full(100, 0.5), "timid"), (np.tile([0.01, 0.5], 50), "bold")],
+)
+def test_intervals_are_judged_by_what_chance_would_bring(position, verdict):
+    assert interval_promise(position).verdict == verdict
+
+
+def test_answers_are_compared_with_always_giving_the_median():
+    y = np.arange(ROWS) / 10
+    assert "Always answering 4.95, the median, would be off by less than 2.5 half of the time" in words().how_good(
+        held(y, gaussian(y + 0.5))
+    )
+    assert "5 times as far" in words().how_good(held(y, gaussian(y + 0.5)))
+    assert "the model is of no use yet" in words().how_good(held(y, gaussian(y + 5)))
+
+
+def test_intervals_of_whole_numbers_may_hold_more_than_they_promise():
+    y = np.random.default_rng(0).normal(size=ROWS)
+    said = held(y, gaussian(np.zeros(ROWS)), coverage=0.99)
+    assert interval_promise(said.methods["student"].position).verdict == "kept"
+    assert "measured 99.0 ± 3.0%" in words().trusted(said)
+    assert "a little more where values are whole numbers, so they can be trusted" in words().trusted(said)
+
+
+def test_a_picture_of_predictions_shows_the_interval_that_is_promised():
+    y = np.linspace(0, 10, ROWS)
+    picture: Any = words().trust(held(y, gaussian(y)))[0]
+    np.testing.assert_allclose(picture.high - picture.low, 2 * 1.6448536)
+    assert picture.limits == (-3.0, 23.0)
+
+
+def test_of_many_rows_some_are_drawn_and_that_is_said():
+    y = np.zeros(1000)
+    picture: Any = words().trust(held(y, gaussian(y)))[0]
+    assert len(picture.truth) == 300
+    assert "(300 of 1,000, at random)" in picture.caption
+
+
+def test_uncertainties_of_several_that_were_not_kept_for_each_are_unknown():
+    both = SeveralWords([words("a"), words("b")])
+    course = {"values": [0.0, 1.0], "aim": [[1.0, 2.0], [3.0, 4.0]], "aleatoric": [1.0, 1.0], "epistemic": [1.0, 4.0]}
+    assert all(np.isnan(doubts).all() for _, doubts in both.courses(course))
+    each = course | {"epistemic": [[1.0, 4.0], [9.0, 16.0]]}
+    assert [(name, doubts.tolist()) for name, doubts in both.courses(each)] == [("a", [1.0, 3.0]), ("b", [2.0, 4.0])]
+
+
+def test_an_example_of_several_names_each():
+    both = SeveralWords([words("a"), words("b")])
+    example = both.example(gaussian([[1.0, 2.0]]), np.array([[3.0, 4.0]]), 0)
+    assert example.prediction == "a 1.0 ± 1.0, b 2.0 ± 1.0"
+    assert example.truth == "a 3, b 4"
+    assert example.right is None
