@@ -7,8 +7,8 @@ from onnx import helper
 
 import shipped_models
 from darkbayes.errors import InvalidInput, RunError
-from darkbayes.shipped import Shipped
 from darkbayes.outcomes import ClassPrediction, NumberPrediction
+from darkbayes.shipped import Shipped
 
 HOUSES = {
     "rooms": np.asarray([5.0, np.nan]),
