@@ -202,8 +202,8 @@ def column_of_texts(
         strays = np.flatnonzero((there & ~numeric)[codes])
         others = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
         problem = (
-            f"{name!r} holds numbers, but {place(int(strays[0]))} has {texts[codes[strays[0]]]!r}{others}: correct "
-            "it, leave the cell empty if the value is missing"
+            f"{name!r} holds numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{others}: "
+            "correct it, leave the cell empty if the value is missing"
         )
     return Column("unusable", np.empty(0), problem, cells=cells) if problem else Column("text", objects(texts)[codes])
 
