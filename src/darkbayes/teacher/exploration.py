@@ -119,7 +119,7 @@ def _finite_phase(
     """A phase of `length` steps, begun again with smaller ones where chains leave the finite numbers.
 
     Returns:
-        The states after it, what was seen on the host, the step sizes that it was run with, and how many seconds it took.
+        The states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
     """
     for _ in range(TRIES):
         began = time.perf_counter()
