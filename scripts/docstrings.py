@@ -97,8 +97,8 @@ def main() -> None:
         if hasattr(thing, "__qualname__") and not thing.__module__.startswith(LATER)
         for problem in problems(thing)
     }
-    print(*sorted(found), sep="\n")
-    sys.exit(bool(found))
+    if found:
+        sys.exit("\n".join(sorted(found)))
 
 
 if __name__ == "__main__":

@@ -115,11 +115,11 @@ def explore(
 
 def _finite_phase(
     chains: Stack[MinibatchChain], states: Chains, eta: np.ndarray, length: int, key: Key, monitor: Array | None
-) -> tuple[Chains, "_Seen", np.ndarray, float]:
+) -> tuple[Chains, Any, np.ndarray, float]:
     """A phase of `length` steps, begun again with smaller ones where chains leave the finite numbers.
 
     Returns:
-        The states after it, what was measured, the step sizes that it was run with, and how many seconds it took.
+        The states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
     """
     for _ in range(TRIES):
         began = time.perf_counter()
