@@ -166,15 +166,10 @@ class Reader:
             "missing": f"the body has no {where!r}",
             "extra_forbidden": f"the body has a key {quoted(where)} that means nothing here",
             "too_short": f"there are no {where}",
-            "list_type": f"{where} is {_kind(error['input'])}, not a list",
+            "list_type": f"{where} is {quoted(error['input'])}, not a list",
         }
-        says = words.get(kind, f"{where} is {_kind(error['input'])}, not an object")
+        says = words.get(kind, f"{where} is {quoted(error['input'])}, not an object")
         return Refused(422, says, remedy, where if len(where) <= len(self.items) + 10 else "body")
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
 
 
 def _row(schema: TableSchema) -> type[BaseModel]:
