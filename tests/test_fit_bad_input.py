@@ -189,7 +189,7 @@ ARGUMENTS = {
     "an unknown task": (["--target", "y", "--task", "regresion"], "invalid choice 'regresion' for argument '--task'"),
     "classes that are numbers": (
         ["--target", "y", "--task", "classification"],
-        "classification predicts classes, but 'y' holds the number 0.5: use --task regression",
+        "classification predicts classes, but 'y' holds the number 0.5: choose the task regression (--task regression)",
     ),
     "a number that is none": (["--target", "y", "--chains", "many"], "many"),
     "a file to write into": (["--target", "y", "--out", "data.csv"], "data.csv is a file: choose a folder"),
@@ -284,7 +284,7 @@ def test_more_columns_than_a_network_may_read_are_refused(monkeypatch, tmp_path,
     monkeypatch.setattr("darkbayes.tables.inference.MOST_WIDTH", 1)
     (tmp_path / "data.csv").write_text(table())
     message = refused("fit", "data.csv", "--target", "y")
-    assert "the columns of data.csv make 2 inputs, more than 1: leave some out with --ignore" in message
+    assert "the columns of data.csv make 2 inputs, more than 1: leave some out (--ignore)" in message
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "export", "serve", "report"])
@@ -333,7 +333,7 @@ def test_columns_and_categories_unseen_at_fit_time_are_told_and_passed_over(hous
     cli.main(["predict", str(houses), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")])
     told = capsys.readouterr().err
     assert "not there when the model was fitted, and not read: 'garden'" in told
-    assert "'colour': 1 cell holds a category that the model does not know, such as 'mauve'" in told
+    assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in told
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
 

@@ -66,7 +66,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
         "/predict",
         summary="Predict rows",
         response_model=None,
-        responses=responses(shipped, reader),
+        responses=responses(shipped),
         openapi_extra=describe_predict(shipped, reader),
     )
     async def predict(request: Request) -> Response:

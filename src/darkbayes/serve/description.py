@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 from darkbayes.metrics import LEVEL
-from darkbayes.serve.reading import Reader
+from darkbayes.serve.reading import LEVEL_FORM, Reader
 from darkbayes.shipped import Shipped
 from darkbayes.tables.schema import Category, Number, Schema, TableSchema
 
@@ -51,16 +51,16 @@ def describe_predict(shipped: Shipped, reader: Reader) -> dict[str, Any]:
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
         content["text/csv"] = {"schema": TEXT | {"description": about}, "example": text.getvalue()}
     about = "Of the intervals, where there are any; one in the body comes before it."
-    level = {"name": "level", "in": "query", "required": False, "description": about, "schema": reader.level}
+    level = {"name": "level", "in": "query", "required": False, "description": about, "schema": LEVEL_FORM}
     return {"requestBody": {"required": True, "content": content}, "parameters": [level]}
 
 
-def responses(shipped: Shipped, reader: Reader) -> dict[int | str, dict[str, Any]]:
+def responses(shipped: Shipped) -> dict[int | str, dict[str, Any]]:
     """What OpenAPI is told of the answers of ``/predict``."""
     error = {"application/json": {"schema": _object({"error": TEXT, "remedy": TEXT, "where": TEXT}, 2)}}
     notes = {"type": "array", "items": TEXT, "description": "What is unlike the data that were seen."}
     rows = {"type": "array", "items": _object(shipped.schema.target.answer_form())}
-    answer = {"target": TEXT, "task": TEXT, "level": reader.level, "predictions": rows, "notes": notes}
+    answer = {"target": TEXT, "task": TEXT, "level": LEVEL_FORM, "predictions": rows, "notes": notes}
     good = {
         "description": "The predictions, in the order of the rows.",
         "content": {

@@ -8,6 +8,7 @@ import base64
 import functools
 import io
 import math
+import re
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,15 @@ MARK = b"\xef\xbb\xbf"
 """What some programs write before UTF-8."""
 
 
+LEVEL_FORM = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "exclusiveMaximum": 1,
+    "default": LEVEL,
+    "description": "The probability with which an interval holds the target.",
+}
+
+
 class Asked(NamedTuple):
     """What a body asks for."""
 
@@ -75,10 +85,7 @@ class Reader:
         self.items = "rows" if isinstance(schema, TableSchema) else "images"
         item: Any = _row(schema) if isinstance(schema, TableSchema) else _image(schema)
         several = Annotated[list[item], FailFast(), Field(min_length=1, max_length=limits.rows)]
-        about = "The probability with which an interval holds the target."
-        form = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL, "description": about}
-        self.level = form
-        level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(form)]
+        level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(LEVEL_FORM)]
         fields: Any = {self.items: (several, ...), "level": (level, None)}
         self._model = create_model("Body", __config__=ConfigDict(extra="forbid"), **fields)
 
@@ -114,7 +121,7 @@ class Reader:
             for column, values in zip(columns, cells, strict=True)
         }
         unlike.add(frame)
-        return Asked(frame, checked.level, unlike.notes(names, _passed_over(self.schema)))
+        return Asked(frame, checked.level, unlike.notes(names))
 
     def csv(self, body: bytes) -> Asked:
         """The rows of a CSV with a header."""
@@ -123,8 +130,8 @@ class Reader:
             raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
         if is_parquet(body):
             raise Refused(415, "the body is Parquet", "send application/json or text/csv", "content-type")
-        header = body[: body.find(b"\n")]
-        if max(header.count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
+        header = re.match(rb"\s*[^\r\n]*", body)
+        if header and max(header[0].count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
             raise Refused(413, f"the header names more than {MOST_COLUMNS:,} columns", remedy, "line 1")
         try:
             batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip")
@@ -159,19 +166,10 @@ class Reader:
             "missing": f"the body has no {where!r}",
             "extra_forbidden": f"the body has a key {quoted(where)} that means nothing here",
             "too_short": f"there are no {where}",
-            "list_type": f"{where} is {_kind(error['input'])}, not a list",
+            "list_type": f"{where} is {quoted(error['input'])}, not a list",
         }
-        says = words.get(kind, f"{where} is {_kind(error['input'])}, not an object")
+        says = words.get(kind, f"{where} is {quoted(error['input'])}, not an object")
         return Refused(422, says, remedy, where if len(where) <= len(self.items) + 10 else "body")
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
-
-
-def _passed_over(schema: TableSchema) -> list[str]:
-    return [*schema.ignored, *schema.target.columns]
 
 
 def _row(schema: TableSchema) -> type[BaseModel]:

@@ -110,7 +110,7 @@ class Batches:
     @property
     def notes(self) -> list[str]:
         """What is to be known of the rows delivered so far, in words."""
-        notes = self._unlike.notes(self.names, [*self._schema.ignored, *self._schema.target.columns])
+        notes = self._unlike.notes(self.names)
         if self.no_target:
             have = "rows have" if self.no_target > 1 else "row has"
             notes.append(f"{self.no_target} {have} no {self._schema.target.name!r}")

@@ -16,9 +16,11 @@ class Unlike:
     Args:
         schema: what was seen.
 
-    >>> unlike = Unlike(TableSchema((Category("colour", ("blue", "red"), flagged=True),), target=None))
+    >>> from darkbayes.outcomes import NumberTarget
+    >>> price = NumberTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
+    >>> unlike = Unlike(TableSchema((Category("colour", ("blue", "red"), flagged=True),), price))
     >>> unlike.add({"colour": np.asarray(["green", "red"], object)})
-    >>> unlike.notes(["colour"], [])
+    >>> unlike.notes(["colour", "price"])
     ["'colour': 1 cell holds a category that the model does not know: 'green'"]
     """
 
@@ -46,22 +48,21 @@ class Unlike:
                 self._beyond[column.name] += int(((values < column.low) | (values > column.high)).sum())
             self._missing[column.name] += 0 if column.flagged else missing
 
-    def notes(self, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    def notes(self, names: Sequence[str]) -> list[str]:
         """What there is to know of the rows so far, in words.
 
         Args:
-            names: of the columns that came.
-            known: those that nobody wonders about although they are not read.
+            names: of the columns that came; one that the fit had as well, such as the target, is no matter.
 
         Returns:
             A sentence for each thing.
         """
-        met = {*wanted_of(self._schema), *known}
-        extra, notes = [name for name in dict.fromkeys(names) if name not in met], []
+        wanted, notes = list(wanted_of(self._schema)), []
+        met = {*wanted, *self._schema.ignored, *self._schema.target.columns}
+        extra = [name for name in dict.fromkeys(names) if name not in met]
         if extra:
-            close = {name: nearest(name, list(wanted_of(self._schema))) for name in extra[:SHOWN]}
-            meant = [f" (did you mean {close[name]!r}?)" if close[name] else "" for name in extra[:SHOWN]]
-            shown = ", ".join(quoted(name) + hint for name, hint in zip(extra, meant, strict=False))
+            near = [(name, nearest(name, wanted)) for name in extra[:SHOWN]]
+            shown = ", ".join(quoted(name) + (f" (did you mean {close!r}?)" if close else "") for name, close in near)
             more = f" and {len(extra) - SHOWN} others" if len(extra) > SHOWN else ""
             notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
         for column in self._schema.columns:
