@@ -20,7 +20,7 @@ from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
 from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
-from darkbayes.outcomes import OUTCOMES, ClassPrediction, ClassTarget, SeveralTarget
+from darkbayes.outcomes import OUTCOMES, ClassPrediction, ClassTarget
 from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables import Table, TableSchema, frame_of, from_columns, infer_inputs, schema_from_dict, schema_to_dict

@@ -28,7 +28,11 @@ def questions(tree: ast.AST, classes: set[str]) -> list[int]:
     lines = []
     for node in ast.walk(tree):
         names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
             asked = {name.id for part in node.args[1:] for name in ast.walk(part) if isinstance(name, ast.Name)}
             asked |= {name.attr for part in node.args[1:] for name in ast.walk(part) if isinstance(name, ast.Attribute)}
             lines += [node.lineno] if asked & classes else []
@@ -44,7 +48,9 @@ def questions(tree: ast.AST, classes: set[str]) -> list[int]:
                 lines.append(node.lineno)
             if any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops) and "task" in attributes and texts:
                 lines.append(node.lineno)
-            if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) and ("classes" in attributes or names & classes):
+            if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) and (
+                "classes" in attributes or names & classes
+            ):
                 lines.append(node.lineno)
     return lines
 

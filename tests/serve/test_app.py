@@ -20,9 +20,9 @@ from PIL import Image
 import shipped_models
 from benchmarks.malformed import malformed
 from darkbayes.errors import InvalidInput
+from darkbayes.outcomes import NumberPrediction
 from darkbayes.serve import Limits, make_app, serve
 from darkbayes.shipped import Shipped
-from darkbayes.outcomes import NumberPrediction
 
 with warnings.catch_warnings():
     # Newer versions of Starlette would rather have another client library.

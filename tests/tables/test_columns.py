@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from tables.understanding import infer_schema, kinds
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables import Category, frame_of, from_columns
+from tables.understanding import infer_schema, kinds
 
 
 def test_a_pandas_frame_becomes_the_same_columns_whatever_its_types():

@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tables.understanding import infer_schema, rows
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables import Category, Number, frame_of, from_columns, read_table, target_of
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES
+from tables.understanding import infer_schema, rows
 
 
 def test_columns_become_numbers_and_categories_with_the_statistics_of_the_rows_that_train(write):

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables.understanding import kinds, rows
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables import read_table
 from darkbayes.tables.cells import MISSING
+from tables.understanding import kinds
 
 CITIES = "city,size,new,price\nUlm,1.5,True,10\nBonn,NA,false,20.5\n-,3e2,TRUE,\n"
 

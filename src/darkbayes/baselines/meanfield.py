@@ -44,7 +44,8 @@ def mean_field_init(posterior: Posterior, key: Key, x: Array, initial_std: float
     """Means where a plain network would start, and one standard deviation for all.
 
     >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([3], 1), db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> likelihood, prior = db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0)
+    >>> posterior = db.Posterior(db.mlp([3], 1), likelihood, prior, num_data=20)
     >>> start = mean_field_init(posterior, jax.random.key(0), jnp.zeros((20, 2)), 0.01)
     >>> round(float(start.std.likelihood[0]), 5)
     0.01

@@ -32,7 +32,8 @@ class VariationalInference(Trained):
 
     >>> import optax, darkbayes as db
     >>> data = db.data.toy1d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 1), db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> likelihood, prior = db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0)
+    >>> posterior = db.Posterior(db.mlp([10], 1), likelihood, prior, num_data=20)
     >>> method = VariationalInference(posterior, optax.adam(1e-2), steps=100, batch_size=10)
     >>> method.draws(jax.random.key(2), method.fit(jax.random.key(1), data), 3).network[0].weight.shape
     (3, 10, 1)

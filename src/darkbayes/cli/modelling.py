@@ -23,11 +23,11 @@ from darkbayes.cli.common import (
 )
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
+from darkbayes.outcomes.choosing import AUTO
 
 Required = tyro.conf.Positional[Path]
 RunFolder = Annotated[Required, value("RUN")]
 OnBad = Literal["refuse", "skip"]
-Task: Any = tyro.extras.literal_type_from_choices(OUTCOMES.tasks)
 Delimiter = Annotated[str | None, value("CHARACTER", default=False)]
 
 
@@ -46,8 +46,8 @@ class Fit:
     """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """the column to predict, or several columns of numbers; not for images"""
-    task: Task = "auto"
-    """what the target is; by default its values tell"""
+    task: Annotated[str, value("TASK")] = AUTO
+    """what the target is: classification, counts or regression; by default its values tell"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
     """how the sampled network speaks of it: for numbers one-noise (the default) or input-noise"""
     head: Annotated[str | None, value("NAME", default=False)] = None
@@ -83,6 +83,8 @@ class Fit:
         check_seed(self.seed)
         if not 0.0 <= self.held_out < 1.0:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
+        if self.task not in OUTCOMES.tasks:
+            raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
         if not self.source.exists():
             raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.fit import Options, fit_folder
@@ -117,7 +119,7 @@ class Fit:
                 if given := getattr(self, name):
                     shown = given if isinstance(given, str) else " ".join(given)
                     raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
-            if self.task not in ("auto", ClassTarget.task):
+            if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
             images = read_image_folder(self.source)
             return prepare_images(images, self.source, held_out=self.held_out, seed=self.seed)

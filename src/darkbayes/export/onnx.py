@@ -77,7 +77,7 @@ def _json(schema: Schema) -> str:
 def _check_head(head: Head, target: Any) -> None:
     """Refuse a student whose outputs do not speak of the target."""
     wanted = [target.head(kind) for kind in target.heads]
-    if not any(type(head) is type(one) and head.targets == one.targets and head.decompose for one in wanted):
+    if not any(type(head) is type(one) and head.targets == one.targets and head.width == one.width for one in wanted):
         raise InvalidInput(
             f"the target {target.name} needs a student whose head is one of {', '.join(map(str, wanted))}, not {head}"
         )

@@ -1,7 +1,7 @@
 """What every outcome has: a `Target`, which says what is predicted, and a `Prediction`, which says what is known of it.
 
-An outcome is a file in this folder and, for what a network learns by, one of the same name in `heads/`. Nobody else asks
-which outcome it is: what differs is a method here.
+An outcome is a file in this folder and, for what a network learns by, one of the same name in `heads/`. Nobody else
+asks which outcome it is: what differs is a method here.
 
 A target has three forms, with the rows along the first axis:
 
@@ -23,7 +23,6 @@ from darkbayes.errors import InvalidInput
 from darkbayes.metrics import RowScores
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame
-
 
 NOISE = (
     "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "

@@ -1,11 +1,12 @@
 """A number: a mixture of Gaussians for it, or for its logarithm.
 
-For a target that is modelled as it is, mean and standard deviation are those of the mixture. For one that is modelled by
-its logarithm they follow from the moments of log-normal distributions: with components of weight w, location m and
+For a target that is modelled as it is, mean and standard deviation are those of the mixture. For one that is modelled
+by its logarithm they follow from the moments of log-normal distributions: with components of weight w, location m and
 spread^2 = v, of whose overall variance e is epistemic,
 
-    mean = sum_c w_c mu_c,  mu_c = exp(m_c + v_c/2),    variance = mean^2 sum_c w_c [r_c^2 (exp(v_c) - 1) + (r_c - 1)^2],
-    epistemic part = mean^2 (exp(e) - 1),               where r_c = mu_c / mean,
+    mean = sum_c w_c mu_c, where mu_c = exp(m_c + v_c/2),
+    variance = mean^2 sum_c w_c [r_c^2 (exp(v_c) - 1) + (r_c - 1)^2], where r_c = mu_c / mean,
+    epistemic part = mean^2 (exp(e) - 1),
 
 and the aleatoric part is what is left.
 """
@@ -330,7 +331,7 @@ COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
 
 
 def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:
-    """What a graph says of one number, from what a head says of its encoded value; as `NumberPrediction.own_unit` has it.
+    """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
 
     All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
     distributions lose too much in float32 where the spread is small.

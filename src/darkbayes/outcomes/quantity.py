@@ -149,7 +149,7 @@ class QuantityTarget(Target):
             name: np.asarray(arrays[name], np.float64).reshape(rows, -1) if name in arrays else None for name in MOMENTS
         }
 
-    def components(self, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    def components(self, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
         """The components of a prediction from a file's outputs; one component has no weight where none is given."""
         shape = (len(arrays["mean"]), len(self.names), -1)
         parts = {name: np.asarray(arrays[name], np.float64).reshape(shape) for name in names}

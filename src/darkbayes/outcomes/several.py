@@ -1,4 +1,4 @@
-"""Several numbers at once, from one network: each is modelled as a number by itself is, and scored together with them."""
+"""Several numbers at once, from one network: each is modelled as a number by itself is, and scored with the others."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class SeveralTarget(QuantityTarget):
         for name, column in columns.items():
             if column.kind != "number":
                 raise InvalidInput(
-                    f"several targets must all be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
+                    f"several targets must be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
                 )
         choices = [NumberTarget.choose({name: column}, rows, inputs, source) for name, column in columns.items()]
         parts: Any = tuple(choice.target for choice in choices)

@@ -96,7 +96,7 @@ def infer_inputs(
         if column.kind == "number" and name not in ignore:
             require_finite(table, name, usable)
     columns, ignored = _inputs(table, targets, set(ignore), rows, chosen, notes)
-    schema = TableSchema(columns, None, ignored)  # pyright: ignore[reportArgumentType]
+    schema = TableSchema(columns, None, ignored)
     _require_width(table, schema)
     return schema, notes
 

@@ -86,7 +86,8 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
-    target: Predicted
+    target: Any
+    """What it predicts, a `darkbayes.outcomes.Target`, of which readers know what `Predicted` has."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Columns that are not read, and why."""
 
@@ -164,7 +165,7 @@ class ImageSchema:
     center: float
     scale: float
     """What is subtracted from every value, and what it is divided by."""
-    target: Predicted
+    target: Any
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -102,9 +102,9 @@ def explore(
             hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
             change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), most_hot / np.maximum(hot, 1e-30))
             used, eta = eta, eta * np.clip(change, 0.1, 10.0)
-            tau, rhat = _memory(seen.outputs, length)
+            tau, rhat = _memory(np.asarray(seen.outputs), length)
             settled = (change < SETTLED) & (change > 1 / SETTLED)
-            ended = settled & (_rise(seen.log_density) < RISE) & (MEMORIES * tau < length)
+            ended = settled & (_rise(np.asarray(seen.log_density)) < RISE) & (MEMORIES * tau < length)
             late = latest is not None and time.perf_counter() + 2 * took > latest
             if ended.all() or done + 2 * length > max_burn_in or late:
                 break

@@ -10,9 +10,9 @@ The loss of a student S at x, given draws theta^s, is the paper's equation (2),
 
 which differs from KL(teacher || student) by a constant.
 
-With ``decompose=True`` a head has one more output per target, by which it knows the *aleatoric* part of its uncertainty:
-the expected entropy of a draw (classes) or its expected variance (numbers). The rest is epistemic. The aleatoric part is
-expressed as a share of the total, so that neither can be negative.
+With ``decompose=True`` a head has one more output per target, by which it knows the *aleatoric* part of its
+uncertainty: the expected entropy of a draw (classes) or its expected variance (numbers). The rest is epistemic. The
+aleatoric part is expressed as a share of the total, so that neither can be negative.
 """
 
 import abc

@@ -1,4 +1,4 @@
-"""Numbers: Gaussian likelihoods for the teacher, one Gaussian or a mixture for the student (section 2.2 of the paper)."""
+"""Numbers: Gaussian likelihoods for the teacher, a Gaussian or a mixture for the student (section 2.2 of the paper)."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
