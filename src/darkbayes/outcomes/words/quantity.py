@@ -14,7 +14,7 @@ from darkbayes.metrics import LEVEL, Estimate, by_chance, estimate, scores
 from darkbayes.outcomes import pictures
 from darkbayes.outcomes.pictures import METHODS, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Losses, Promise, Tile, Words
-from darkbayes.outcomes.words.text import in_percent, percent, short, with_error
+from darkbayes.outcomes.words.text import in_percent, listing, percent, short, with_error
 
 COVERAGE = f"coverage_{100 * LEVEL:g}"
 
@@ -242,7 +242,7 @@ class SeveralWords(QuantityWords):
 
     def __init__(self, parts: Sequence[QuantityWords]):
         """Of the words of each output."""
-        self.parts, self.name = tuple(parts), ", ".join(part.name for part in parts)
+        self.parts, self.name = tuple(parts), listing([part.name for part in parts])
 
     def _each(self, method: str, held: HeldOut) -> list[Any]:
         """What the words of each output say of it."""
@@ -281,7 +281,7 @@ class SeveralWords(QuantityWords):
         """Each by its name."""
         examples = [part.example(prediction.output(k), y[:, k], row) for k, part in enumerate(self.parts)]
         names = [part.name for part in self.parts]
-        cells = {
+        cells: Any = {
             field: ", ".join(f"{name} {getattr(each, field)}" for name, each in zip(names, examples, strict=True))
             for field in ("prediction", "truth", "noise", "doubt")
         }
