@@ -1,12 +1,12 @@
 """Images: a folder of digits, a subfolder for each, to probabilities that know when they guess; by the command line.
 
     pip install "darkbayes[all]"
-    python examples/images.py            a minute on two cores
+    python examples/images.py            about a minute on two cores
     python examples/images.py --tiny     three digits and next to no sampling, to see that it runs
 
 The same in a shell, once the images are there:
 
-    darkbayes fit runs/examples/digits/fit --out runs/examples/digits/run --time-budget 30s
+    darkbayes fit runs/examples/digits/fit --out runs/examples/digits/run --time-budget 15s
     darkbayes predict runs/examples/digits/run runs/examples/digits/new -o predictions.csv
 """
 
@@ -38,7 +38,7 @@ def main(tiny: bool) -> None:
     """Fit, score on new images, and name those of which the student is least sure."""
     write_images(*((3, 100) if tiny else (10, 1797)))
     small = ["--hidden", "8", "--student-hidden", "16", "--chains", "2", "--time-budget", "2s"]
-    more = small if tiny else ["--time-budget", "30s"]
+    more = small if tiny else ["--time-budget", "15s"]
     cli.main(["fit", str(ROOT / "fit"), "--out", str(ROOT / "run"), "--quiet", *more])
     cli.main(["evaluate", str(ROOT / "run"), str(ROOT / "new"), "--quiet"])
     cli.main(["predict", str(ROOT / "run"), str(ROOT / "new"), "-o", str(ROOT / "new.csv"), "--quiet"])

@@ -1,7 +1,7 @@
 """Your own network: an Equinox module, a sampler of its posterior, and a student that learns what the samples predict.
 
     pip install "darkbayes[onnx]" scikit-learn
-    python examples/own_network.py            half a minute on two cores
+    python examples/own_network.py            under a minute on two cores
     python examples/own_network.py --tiny     the same with next to no sampling, to see that it runs
 
 Between the two half moons the labels are noisy, far away nothing is known; the student tells noise from doubt.
@@ -51,4 +51,4 @@ def main(steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(steps=400 if "--tiny" in sys.argv else 20_000)
+    main(steps=400 if "--tiny" in sys.argv else 12_000)

@@ -1,7 +1,7 @@
 """A table: fit a number as a scikit-learn estimator, ask for intervals, and ship the student as one ONNX file.
 
     pip install "darkbayes[sklearn,onnx]"
-    python examples/table.py            half a minute on two cores
+    python examples/table.py            under a minute on two cores
     python examples/table.py --tiny     the same with next to no sampling, to see that it runs
 
 The file needs onnxruntime and numpy alone: neither JAX nor darkbayes.
@@ -45,4 +45,4 @@ def main(max_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(max_steps=200 if "--tiny" in sys.argv else 4_000)
+    main(max_steps=200 if "--tiny" in sys.argv else 3_000)

@@ -203,8 +203,8 @@ def make_estimators() -> None:
             answers |= {"std": made.predict(X, return_std=True)[1], "interval": made.predict_interval(X, 0.8)}
         else:
             answers |= {"probabilities": made.predict_proba(X)}
-        told = json.dumps({name: values.tolist() for name, values in answers.items()}, indent=1, ensure_ascii=False)
-        (folder / "predictions.json").write_text(told + "\n", encoding="utf-8")
+        text = json.dumps({name: values.tolist() for name, values in answers.items()}, indent=1, ensure_ascii=False)
+        (folder / "predictions.json").write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> None:

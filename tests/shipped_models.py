@@ -33,6 +33,15 @@ HOUSES = TableSchema(
 )
 PRICES = TableSchema(HOUSES.columns, NumberTarget("price", "log", center=3.0, scale=0.4, low=5.0, high=50.0))
 FLOWERS = TableSchema(HOUSES.columns, ClassTarget("kind", ("0", "1", "12"), "integer"))
+STREETS = TableSchema(
+    (
+        number("rooms", 1.0, 9.0, whole=True),
+        number("width", 0.0, 12.5),
+        Category("colour", ("1", "2", "blue", "red"), flagged=True),
+        Category("new", ("false", "true"), flagged=False),
+    ),
+    PRICE,
+)
 RENT = NumberTarget("rent", "log", center=1.0, scale=0.5, low=1.0, high=9.0)
 PAIR = TableSchema(HOUSES.columns, SeveralTarget((PRICE, RENT)))
 PLANE = TableSchema((number("east", -3, 3), number("north", -2, 2)), ClassTarget("side", ("false", "true"), "boolean"))
@@ -44,6 +53,7 @@ SCHEMAS: dict[str, Schema] = {
     "prices": PRICES,
     "flowers": FLOWERS,
     "pair": PAIR,
+    "streets": STREETS,
     "plane": PLANE,
     "field": FIELD,
     "digits": DIGITS,

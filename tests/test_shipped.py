@@ -1,7 +1,5 @@
 """A student as an ONNX file: opened, understood, and asked for predictions."""
 
-import dataclasses
-
 import numpy as np
 import onnx
 import pytest
@@ -9,8 +7,8 @@ from onnx import helper
 
 import shipped_models
 from darkbayes.errors import InvalidInput, RunError
+from darkbayes.outcomes import ClassPrediction, NumberPrediction
 from darkbayes.shipped import Shipped
-from darkbayes.tables import ClassPredictions, RealPredictions
 
 HOUSES = {
     "rooms": np.asarray([5.0, np.nan]),
@@ -27,12 +25,11 @@ def folder(tmp_path_factory):
 
 def test_a_run_and_its_file_are_the_same_student(folder):
     first, second = (Shipped(path).predict(HOUSES) for path in (folder, str(folder / "student.onnx")))
-    assert isinstance(first, RealPredictions)
-    for field in dataclasses.fields(first):
-        values = getattr(first, field.name)
-        assert values.shape == (2,)
+    assert isinstance(first, NumberPrediction)
+    for name, values in first.arrays().items():
+        assert len(values) == 2
         assert np.isfinite(values).all()
-        np.testing.assert_array_equal(values, getattr(second, field.name))
+        np.testing.assert_array_equal(values, second.arrays()[name])
 
 
 def test_the_schema_comes_from_the_file(folder):
@@ -44,7 +41,7 @@ def test_the_schema_comes_from_the_file(folder):
 def test_images_become_probabilities(tmp_path):
     shipped = Shipped(shipped_models.write(tmp_path, "digits"))
     found = shipped.predict(np.zeros((3, 1, 8, 8)))
-    assert isinstance(found, ClassPredictions)
+    assert isinstance(found, ClassPrediction)
     np.testing.assert_allclose(found.probs.sum(axis=1), 1, rtol=1e-6)
     with pytest.raises(InvalidInput, match=r"reads images \[rows, 1, 8, 8\], not \(3, 8, 8\)"):
         shipped.predict(np.zeros((3, 8, 8)))

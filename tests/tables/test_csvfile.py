@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkbayes.tables.csvfile import Block, _walked, row_ends
-from darkbayes.tables.reading import parse
+from darkbayes.tables.reading import parse_rows
 
 
 @settings(max_examples=200, deadline=None)
@@ -23,8 +23,8 @@ def test_rows_begin_where_the_standard_library_says_whatever_the_quotes(text):
     for row in reader:
         expected += [(line, len(row))] if row else []
         line = reader.line_num + 1
-    kept, lines, bad = Block(text.encode(), 1, ",").without_ragged(2)
+    kept, lines, bad = parse_rows(Block(text.encode(), 1, ","), 2, {0: pa.string()})
     assert sorted([(at, 2) for at in lines.tolist()] + [(row.line, int(row.reason.split()[0])) for row in bad]) == [
         (at, count) for at, count in expected if count != 1 or text.split("\n")[at - 1].strip()
     ]
-    assert parse(kept, 2, {0: pa.string()}).num_rows == len(lines)
+    assert kept.num_rows == len(lines)

@@ -84,6 +84,12 @@ class NumberPrediction(QuantityPrediction):
         nothing = np.zeros_like(location)
         return dataclasses.replace(self, log_weights=nothing, location=location, spread=np.sqrt(variance), joint=False)
 
+    @property
+    def gaussian(self) -> dict[str, np.ndarray]:
+        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each output follows, if it is one."""
+        parts = {"location": self.location, "spread": self.spread}
+        return {name: part[..., 0] for name, part in parts.items()} if self.spread.shape[-1] == 1 else {}
+
     def output(self, place: int) -> "NumberPrediction":
         """The prediction of one output by itself."""
         return dataclasses.replace(super().output(place), logs=self.logs[place : place + 1])
@@ -297,10 +303,7 @@ class NumberTarget(QuantityTarget):
 
     def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
         """With the Gaussian that the target, or its logarithm, follows, if it is one."""
-        columns = super().answer(prediction, level)
-        if prediction.spread.shape[-1] == 1 and len(self.names) == 1:
-            columns |= {"location": prediction.location[:, 0, 0], "spread": prediction.spread[:, 0, 0]}
-        return columns
+        return super().answer(prediction, level) | {name: part[:, 0] for name, part in prediction.gaussian.items()}
 
     @property
     def ranges(self) -> list[dict[str, Any]]:

@@ -105,6 +105,10 @@ class SeveralTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, [len(self.parts), *components], np.float64)
 
+    def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
+        """With the Gaussians that they, or their logarithms, follow, if it is one each."""
+        return super().answer(prediction, level) | prediction.gaussian
+
     @property
     def ranges(self) -> list[dict[str, Any]]:
         """Those of each."""

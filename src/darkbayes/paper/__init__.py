@@ -18,9 +18,9 @@ EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": m
 
 def presentation(experiment: str, preset: str) -> Presentation:
     """How the runs of an experiment are shown; those of one that is not the paper's are shown plainly."""
-    if experiment not in EXPERIMENTS:
+    module = EXPERIMENTS.get(experiment)
+    if module is None or preset not in module.PRESETS:
         return ANY
-    module = EXPERIMENTS[experiment]
     methods = METHODS | {"sgld": teacher(module.PRESETS[preset])} | module.NAMES.methods
     return Presentation(dataclasses.replace(module.NAMES, methods=methods), module.words)
 

@@ -26,7 +26,7 @@ TEXT = {"type": "string"}
 
 def describe_model(shipped: Shipped, reader: Reader) -> dict[str, Any]:
     """The answer of ``/schema``."""
-    schema, limits = shipped.schema, reader.limits
+    schema, target, limits = shipped.schema, shipped.schema.target, reader.limits
     if isinstance(schema, TableSchema):
         inputs = {
             "input": "table",
@@ -36,9 +36,9 @@ def describe_model(shipped: Shipped, reader: Reader) -> dict[str, Any]:
     else:
         size = {name: getattr(schema, name) for name in ("channels", "height", "width")}
         inputs = {"input": "images", "image": size | {"mean": schema.center}}
-    target = {"task": schema.target.task, "views": list(schema.target.views), "target": schema.target.described()}
+    predicted = {"task": target.task, "views": list(target.views), "target": target.described()}
     most = {"bytes": limits.body, "rows": limits.rows, "seconds": limits.seconds}
-    return {"version": shipped.version} | inputs | target | {"level": LEVEL, "limits": most}
+    return {"version": shipped.version} | inputs | predicted | {"level": LEVEL, "limits": most}
 
 
 def describe_predict(shipped: Shipped, reader: Reader) -> dict[str, Any]:
@@ -68,7 +68,8 @@ def responses(shipped: Shipped, reader: Reader) -> dict[int | str, dict[str, Any
             "text/csv": {"schema": TEXT | {"description": "The same, if Accept asks for text/csv."}},
         },
     }
-    return {200: good} | {status: {"description": reason, "content": error} for status, reason in REASONS.items()}
+    answers: dict[int | str, dict[str, Any]] = {200: good}
+    return answers | {status: {"description": reason, "content": error} for status, reason in REASONS.items()}
 
 
 def _column(column: Number | Category) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Reader:
         if kind == "too_long":
             return self._too_many()
         if kind == "value_error":
-            says = str(error["ctx"]["error"])
+            says = error["msg"].removeprefix("Value error, ")
             if isinstance(self.schema, ImageSchema) and place[0] == self.items:
                 return Refused(422, f"the image {says}", f"send {_image_words(self.schema)}", where)
             name = "level" if place[0] == "level" else repr(place[-1])

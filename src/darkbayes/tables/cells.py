@@ -56,19 +56,24 @@ def number_of(value: Any) -> float:
     """
     if is_missing(value):
         return math.nan
-    try:
-        if isinstance(value, str):
-            number = float(value) if NUMBER.fullmatch(value.strip()) else math.nan
-        else:
-            plain = isinstance(value, Real | Decimal) and not isinstance(value, bool)
-            number = float(value) if plain else math.nan
-    except OverflowError:
-        number = math.inf
-    if math.isnan(number):
+    if isinstance(value, str):
+        fits = NUMBER.fullmatch(value.strip())
+    else:
+        fits = isinstance(value, Real | Decimal) and not isinstance(value, bool)
+    if not fits:
         raise ValueError(f"{quoted(value)}, not a number")
+    number = float_of(value)
     if math.isinf(number):
         raise ValueError("infinite")
     return number
+
+
+def float_of(value: Any) -> float:
+    """A number as a double, which is infinite where none can hold it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def text_of(value: Any) -> str | None:

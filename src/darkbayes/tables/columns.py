@@ -19,7 +19,18 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, is_missing, objects, quoted, read_cells, text_of, wanted_of
+from darkbayes.tables.cells import (
+    NUMBER,
+    PADDED,
+    TRUTH,
+    float_of,
+    is_missing,
+    objects,
+    quoted,
+    read_cells,
+    text_of,
+    wanted_of,
+)
 from darkbayes.tables.schema import Frame, Predicted, TableSchema
 
 SHOWN = 5
@@ -137,7 +148,8 @@ def _column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str
         if not isinstance(value, str | Real | Decimal | np.bool_):
             return Column("unusable", np.empty(0), kind_problem(name, type(value).__name__))
     if there and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there):
-        return Column("number", np.asarray([np.nan if value is None else float(value) for value in plain]))
+        numbers = np.asarray([np.nan if value is None else float_of(value) for value in plain])
+        return Column("number", numbers, cells=values)
     codes: dict[str | None, int] = {}
     numbered = np.asarray([codes.setdefault(text_of(value), len(codes)) for value in plain], np.int64)
     return column_of_texts(name, list(codes), numbered, values, place)
@@ -190,8 +202,8 @@ def column_of_texts(
         strays = np.flatnonzero((there & ~numeric)[codes])
         others = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
         problem = (
-            f"{name!r} holds numbers, but {place(int(strays[0]))} has {texts[codes[strays[0]]]!r}{others}: correct "
-            "it, leave the cell empty if the value is missing"
+            f"{name!r} holds numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{others}: "
+            "correct it, leave the cell empty if the value is missing"
         )
     return Column("unusable", np.empty(0), problem, cells=cells) if problem else Column("text", objects(texts)[codes])
 

@@ -60,43 +60,16 @@ class Block:
 
     def lines(self, rows: int) -> np.ndarray:
         """The line in which each row begins, blank lines left out; `rows` is how many there are."""
-        if not rows:
-            return np.empty(0, np.int64)
-        if b'"' not in self.data and self.data.count(b"\n") == rows:
+        newlines = self.data.count(b"\n")
+        if not rows or (b'"' not in self.data and newlines == rows):
             return np.arange(self.line, self.line + rows)
-        starts, ends = self.spans()
-        lines = self.lines_at(starts[ends > starts])
-        if len(lines) != rows:
-            last = self.line + self.data.count(b"\n") - 1
-            raise InvalidInput(f"lines {self.line} to {last} hold quotes that can be read in two ways: double them")
-        return lines
-
-    def lines_at(self, positions: np.ndarray) -> np.ndarray:
-        """The numbers of the lines that hold these bytes."""
-        return self.line + np.searchsorted(np.flatnonzero(_bytes(self.data) == _NEWLINE), positions)
-
-    def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each row begins and where its line end is, blank lines included."""
         ends = row_ends(self.data, self.delimiter)
-        return np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends, ends
-
-    def without_ragged(self, width: int) -> tuple["Block", np.ndarray, list[BadRow]]:
-        """The rows with as many fields as there are columns, their lines, and the other rows."""
-        starts, ends = self.spans()
-        counts = _field_counts(self.data, starts, ends, self.delimiter)
-        blank = starts == ends
-        if width > 1:
-            for row in np.flatnonzero(counts == 1):
-                blank[row] = not self.data[starts[row] : ends[row]].strip()
-        ragged = (counts != width) & ~blank
-        lines = self.lines_at(starts)
-        bad = [
-            BadRow(line, f"{count} field{'s' if count != 1 else ''} instead of {width}")
-            for line, count in zip(lines[ragged].tolist(), counts[ragged].tolist(), strict=True)
-        ]
-        good = ~(ragged | blank)
-        kept = np.repeat(good, ends + 1 - starts)
-        return dataclasses.replace(self, data=_bytes(self.data)[kept].tobytes()), lines[good], bad
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        filled = starts[ends > starts]
+        if len(filled) != rows:
+            last = self.line + newlines - 1
+            raise InvalidInput(f"lines {self.line} to {last} hold quotes that can be read in two ways: double them")
+        return self.line + np.searchsorted(np.flatnonzero(_bytes(self.data) == _NEWLINE), filled)
 
 
 class CsvFile:
@@ -249,21 +222,10 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
     field = rb'(?:"(?:[^"]++|"")*+"[^' + mark + rb'\n]*+|(?!")[^' + mark + rb"\n]*+)"
     row = re.compile(field + rb"(?:" + mark + field + rb")*+\n")
     ends, position = [], 0
-    while found := row.match(data, position):
-        position = found.end()
+    while match := row.match(data, position):
+        position = match.end()
         ends.append(position - 1)
     return np.asarray(ends, np.int64)
-
-
-def _field_counts(data: bytes, starts: np.ndarray, ends: np.ndarray, delimiter: str) -> np.ndarray:
-    values = _bytes(data)
-    quotes = np.flatnonzero(values == _QUOTE)
-    if _regular(values, quotes, delimiter):
-        marks = np.flatnonzero(values == ord(delimiter))
-        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
-        return np.searchsorted(marks, ends) - np.searchsorted(marks, starts) + 1
-    rows = (io.StringIO(data[a:b].decode(), newline="") for a, b in zip(starts, ends, strict=True))
-    return np.asarray([max(len(next(csv.reader(row, delimiter=delimiter), [])), 1) for row in rows], np.int64)
 
 
 def _bytes(data: bytes) -> np.ndarray:

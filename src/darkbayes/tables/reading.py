@@ -74,53 +74,62 @@ def open_parquet(source: Path | bytes, name: str, **options: Any) -> Any:
         raise InvalidInput(f"{name} cannot be read as Parquet: {problem}") from None
 
 
-def parse(block: Block, width: int, types: dict[int, Any]) -> Any:
-    """A block's rows as a table of arrow, its columns named by their numbers; those of `types` alone are read.
+def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
+    """A block's rows as a table of arrow.
 
-    Raises:
-        pyarrow.ArrowInvalid: If a row has too many or too few fields, or a cell is not of the type.
+    Args:
+        block: of the file.
+        width: how many columns the file has.
+        types: those to read, by their numbers. Where a cell that should be a number is none, all cells are texts.
+
+    Returns:
+        The table, its columns named by their numbers; the line of each row; and the rows that are left out because they
+        have too many or too few fields.
     """
-    pa = arrow()
+    pa, texts = arrow(), dict.fromkeys(types, arrow().string())
+    try:
+        rows, ragged = _parsed(block, width, types)
+        numbers = (column for column in rows.columns if pa.types.is_floating(column.type))
+        # Arrow takes "NAN" and "nan(1)" for numbers that are none.
+        if any(pa.compute.any(pa.compute.is_nan(column)).as_py() for column in numbers):
+            rows, ragged = _parsed(block, width, texts)
+    except pa.ArrowInvalid:
+        rows, ragged = _parsed(block, width, texts)
+    lines = block.lines(rows.num_rows + len(ragged))
+    bad = [
+        BadRow(
+            int(lines[row.number - 1]),
+            f"{row.actual_columns} field{'s' * (row.actual_columns != 1)} instead of {width}",
+        )
+        for row in ragged
+        if row.text.strip()
+    ]
+    return rows, np.delete(lines, [row.number - 1 for row in ragged]), bad
+
+
+def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[Any]]:
+    """The rows whose cells are of these types, and those of another width; pyarrow.ArrowInvalid if a cell is not."""
+    pa, ragged = arrow(), []
     if not block.data.strip():
-        return pa.table({str(k): pa.array([], kind) for k, kind in types.items()})
-    return pa.csv.read_csv(
+        return pa.table({str(k): pa.array([], kind) for k, kind in types.items()}), []
+
+    def skip(row: Any) -> str:
+        ragged.append(row)
+        return "skip"
+
+    options = {"column_names": [str(k) for k in range(width)], "use_threads": False, "block_size": len(block.data) + 1}
+    rows = pa.csv.read_csv(
         pa.BufferReader(block.data),
-        read_options=pa.csv.ReadOptions(
-            column_names=[str(k) for k in range(width)], use_threads=False, block_size=len(block.data) + 1
-        ),
-        parse_options=pa.csv.ParseOptions(delimiter=block.delimiter, newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(
+        pa.csv.ReadOptions(**options),
+        pa.csv.ParseOptions(delimiter=block.delimiter, newlines_in_values=True, invalid_row_handler=skip),
+        pa.csv.ConvertOptions(
             column_types={str(k): kind for k, kind in types.items()},
             include_columns=[str(k) for k in types],
             null_values=sorted(MISSING),
             strings_can_be_null=True,
         ),
     )
-
-
-def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
-    """As `parse`, with the line of each row; rows with another number of fields are left out and returned.
-
-    Where a cell that should be a number is none, all cells are texts.
-    """
-    pa, texts = arrow(), dict.fromkeys(types, arrow().string())
-    try:
-        rows = parse(block, width, types)
-        return _strict(rows, block, width, texts), block.lines(rows.num_rows), []
-    except pa.ArrowInvalid:
-        block, lines, bad = block.without_ragged(width)
-    try:
-        return _strict(parse(block, width, types), block, width, texts), lines, bad
-    except pa.ArrowInvalid:
-        return parse(block, width, texts), lines, bad
-
-
-def _strict(rows: Any, block: Block, width: int, texts: dict[int, Any]) -> Any:
-    """The rows, or their texts if arrow took one such as "NAN" for a number that is none."""
-    pa = arrow()
-    numbers = (column for column in rows.columns if pa.types.is_floating(column.type))
-    odd = any(pa.compute.any(pa.compute.is_nan(column)).as_py() for column in numbers)
-    return parse(block, width, texts) if odd else rows
+    return rows, ragged
 
 
 def _read_csv(path: Path, delimiter: str | None) -> Table:

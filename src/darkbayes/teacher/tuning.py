@@ -96,7 +96,7 @@ def tune(chain: MinibatchChain, key: Key, **settings: Any) -> tuple[MinibatchCha
     Returns:
         The chain, ready to run, and what was chosen for it.
 
-    >>> import darkbayes as db
+    >>> import jax, darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> chain = db.minibatch_chain(posterior, db.sgld("auto"), *data, batch_size=None)

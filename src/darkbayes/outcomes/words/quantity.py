@@ -281,11 +281,12 @@ class SeveralWords(QuantityWords):
         """Each by its name."""
         examples = [part.example(prediction.output(k), y[:, k], row) for k, part in enumerate(self.parts)]
         names = [part.name for part in self.parts]
-        cells: Any = {
-            field: ", ".join(f"{name} {getattr(each, field)}" for name, each in zip(names, examples, strict=True))
+        fields = (
+            ", ".join(f"{name} {getattr(each, field)}" for name, each in zip(names, examples, strict=True))
             for field in ("prediction", "truth", "noise", "doubt")
-        }
-        return Example(**cells)
+        )
+        prediction, truth, noise, doubt = fields
+        return Example(prediction, truth, noise, doubt)
 
     def trust(self, held: HeldOut) -> list[Picture]:
         """Those of each."""

@@ -155,4 +155,4 @@ def chains_kinetic_temperature(states: Any) -> float | None:
     if jax.tree.leaves(getattr(states, "momentum", None)):
         return kinetic_temperature(states.momentum, getattr(states, "friction", 0.0))
     parts = states.values() if isinstance(states, dict) else states if isinstance(states, tuple) else ()
-    return next((found for part in parts if (found := chains_kinetic_temperature(part)) is not None), None)
+    return next((warmth for part in parts if (warmth := chains_kinetic_temperature(part)) is not None), None)

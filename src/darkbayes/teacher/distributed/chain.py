@@ -251,9 +251,9 @@ class DistributedChain(eqx.Module):
         """The last round that all processes have saved, or `state` if there is none."""
         mine = attempt(lambda: checkpoint_steps(part))[-2:]
         all_parts = gather(np.array([-1] * (2 - len(mine)) + mine, np.int32))
-        common = set.intersection(*({int(step) for step in of if step >= 0} for of in all_parts))
+        common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
-            rounds = [[int(step) for step in of if step >= 0] for of in all_parts]
+            rounds = [[int(step) for step in steps if step >= 0] for steps in all_parts]
             raise RunError(
                 f"{part.parent} has checkpoints of rounds {rounds} by process, none of which all have: "
                 "bring back the missing ones, or choose another folder"
@@ -263,22 +263,22 @@ class DistributedChain(eqx.Module):
         def load() -> TourState:
             # A round that not all have got to save will be run again.
             drop_checkpoints(part, after=newest)
-            found = load_checkpoint(part, state)
-            return state if found is None else self._checked(part, found[0], state)
+            stored = load_checkpoint(part, state)
+            return state if stored is None else self._checked(part, stored[0], state)
 
         return attempt(load)
 
-    def _checked(self, part: Path, found: TourState, fresh: TourState) -> TourState:
+    def _checked(self, part: Path, stored: TourState, fresh: TourState) -> TourState:
         same = {
-            "a seed": np.array_equal(plain_array(found.key), plain_array(fresh.key)),
-            "shards": np.array_equal(found.examples, fresh.examples),
-            "trajectories": self.follow_speed or np.array_equal(found.lengths, fresh.lengths),
+            "a seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
+            "shards": np.array_equal(stored.examples, fresh.examples),
+            "trajectories": self.follow_speed or np.array_equal(stored.lengths, fresh.lengths),
         }
         for name, is_same in same.items():
             if not is_same:
                 raise RunError(f"{part} was made with other {name.removeprefix('a ')}: choose another folder")
-        small = {name: np.asarray(getattr(found, name)) for name in ("examples", "round", "lengths", "settled")}
-        return found._replace(chains=place(found.chains), **small)
+        small = {name: np.asarray(getattr(stored, name)) for name in ("examples", "round", "lengths", "settled")}
+        return stored._replace(chains=place(stored.chains), **small)
 
 
 def distributed_chain(

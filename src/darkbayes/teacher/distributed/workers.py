@@ -77,8 +77,8 @@ def attempt(function: Callable[[], Any]) -> Any:
     result, problem = None, None
     try:
         result = function()
-    except Exception as found:
-        problem = found
+    except Exception as raised:
+        problem = raised
     agree(problem)
     return result
 

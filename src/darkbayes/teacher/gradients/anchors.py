@@ -86,8 +86,8 @@ def control_variates(anchor: Draw, *, chunk_size: int = 1000) -> Gradients:
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> descent = db.minibatch_chain(posterior, optax.adam(0.05), *data, batch_size=None, burn_in=500)
-    >>> found = db.sample(descent, jax.random.key(1), num_chains=1, num_draws=1)
-    >>> mode = jax.tree.map(lambda leaf: leaf[0, 0], found)
+    >>> draws = db.sample(descent, jax.random.key(1), num_chains=1, num_draws=1)
+    >>> mode = jax.tree.map(lambda leaf: leaf[0, 0], draws)
     >>> gradients = control_variates(mode)
     >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=5, gradients=gradients)
     >>> db.sample(teacher, jax.random.key(2), num_chains=2, num_draws=3).network[0].weight.shape

@@ -50,8 +50,8 @@ def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gr
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
-    >>> found = with_curvature().estimate(jax.random.key(2), posterior, data, data, draw, ())
-    >>> found.extras["curvature"].network[0].weight.shape
+    >>> estimate = with_curvature().estimate(jax.random.key(2), posterior, data, data, draw, ())
+    >>> estimate.extras["curvature"].network[0].weight.shape
     (4, 2)
     """
     return _WithCurvature(gradients, require_count("probes", probes))

@@ -61,8 +61,8 @@ def per_example() -> Gradients:
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
     >>> batch = jax.tree.map(lambda leaf: leaf[:5], data)
-    >>> found = per_example().estimate(jax.random.key(2), posterior, data, batch, draw, ())
-    >>> found.grads.network[0].weight.shape, found.extras["per_example"].network[0].weight.shape
+    >>> estimate = per_example().estimate(jax.random.key(2), posterior, data, batch, draw, ())
+    >>> estimate.grads.network[0].weight.shape, estimate.extras["per_example"].network[0].weight.shape
     ((4, 2), (5, 4, 2))
     """
     return _PerExample()
@@ -101,8 +101,8 @@ def fisher_metric(probes: int = 1) -> Gradients:
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> draw = posterior.init(jax.random.key(1), data.x)
-    >>> found = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
-    >>> found.extras["metric"].network[0].weight.shape, found.extras["metric_gradient"].network[0].weight.shape
+    >>> estimate = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
+    >>> estimate.extras["metric"].network[0].weight.shape, estimate.extras["metric_gradient"].network[0].weight.shape
     ((4, 2), (4, 2))
     """
     return _FisherMetric(require_count("probes", probes))
