@@ -216,13 +216,3 @@ def test_targets_of_another_shape_are_refused(metric: Any) -> None:
     )
     with pytest.raises(db.InvalidInput, match=r"y has shape \(5,\), but the predictions are of shape \(5, 1\)"):
         metric(many, jnp.arange(5.0))
-
-
-def test_the_binomial_range_is_the_one_of_the_tables():
-    # Quantiles 0.025 and 0.975 of the binomial distribution.
-    assert db.metrics.by_chance(20, 0.5) == (6, 14)
-    assert db.metrics.by_chance(10, 0.1) == (0, 3)
-
-
-def test_a_ratio_to_nothing_is_unknown():
-    assert math.isnan(db.metrics.ratio(np.ones(3), np.zeros(3)).value)

@@ -293,8 +293,8 @@ def standard_error(values: np.ndarray) -> float | None:
 def ratio(over: np.ndarray, under: np.ndarray) -> Estimate:
     """The mean of `over` divided by that of `under`, of the same cases, with the error that follows to first order.
 
-    >>> ratio(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
-    Estimate(value=0.5, error=0.0)
+    >>> ratio(np.array([1.0, 2.0]), np.array([2.0, 4.0])), ratio(np.ones(2), np.zeros(2))
+    (Estimate(value=0.5, error=0.0), Estimate(value=nan, error=None))
     """
     below = float(np.mean(under))
     if not (np.isfinite(over).all() and math.isfinite(below) and below):
@@ -316,8 +316,8 @@ def by_chance(count: int, probability: float, level: float = 0.95) -> tuple[int,
 
     >>> by_chance(100, 0.9)
     (84, 95)
-    >>> by_chance(10, 1.0)
-    (10, 10)
+    >>> by_chance(10, 1.0), by_chance(20, 0.5), by_chance(10, 0.1)
+    ((10, 10), (6, 14), (0, 3))
     """
     if probability in (0.0, 1.0):
         sure = round(count * probability)

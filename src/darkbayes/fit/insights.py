@@ -30,22 +30,22 @@ def dependence(
     rows = len(next(iter(frame.values())))
     chosen = np.random.default_rng(seed).permutation(rows)[:ROWS]
     sample = {column.name: frame[column.name][chosen] for column in schema.columns}
-    usual = np.std(_summary(predict(sample))["aim"], axis=0).max()
-    found = []
+    usual = np.std(predict(sample).course()["aim"], axis=0).max()
+    courses = []
     for column in _candidates(schema, sample, predict, seed):
         values = grid(column)
-        stacked = {name: np.tile(of, len(values)) for name, of in sample.items()}
+        stacked = {name: np.tile(cells, len(values)) for name, cells in sample.items()}
         stacked[column.name] = np.repeat(values, len(chosen))
-        told = {
-            name: of.reshape(len(values), len(chosen), *of.shape[1:]).mean(axis=1)
-            for name, of in _summary(predict(stacked)).items()
+        means = {
+            name: array.reshape(len(values), len(chosen), *array.shape[1:]).mean(axis=1)
+            for name, array in predict(stacked).course().items()
         }
-        found.append(
+        courses.append(
             {"column": column.name, "values": values.tolist()}
-            | {name: of.tolist() for name, of in told.items()}
-            | {"effect": float(np.ptp(told["aim"], axis=0).max() / max(usual, 1e-12))}
+            | {name: array.tolist() for name, array in means.items()}
+            | {"effect": float(np.ptp(means["aim"], axis=0).max() / max(usual, 1e-12))}
         )
-    return sorted(found, key=lambda of: -of["effect"])[:MOST_COLUMNS]
+    return sorted(courses, key=lambda course: -course["effect"])[:MOST_COLUMNS]
 
 
 def grid(column: Number | Category) -> np.ndarray:
@@ -62,16 +62,9 @@ def _candidates(
     """The columns whose shuffling changes predictions most; all of them where they are few."""
     if len(schema.columns) <= MOST_COLUMNS:
         return list(schema.columns)
-    base, generator = _summary(predict(sample))["aim"], np.random.default_rng(seed)
+    base, generator = predict(sample).course()["aim"], np.random.default_rng(seed)
     changes = []
     for column in schema.columns:
         shuffled = sample | {column.name: generator.permutation(sample[column.name])}
-        changes.append(np.mean((_summary(predict(shuffled))["aim"] - base) ** 2))
+        changes.append(np.mean((predict(shuffled).course()["aim"] - base) ** 2))
     return [schema.columns[k] for k in np.argsort(changes)[::-1][:MOST_COLUMNS]]
-
-
-def _summary(prediction: Prediction) -> dict[str, np.ndarray]:
-    """Of each row what is predicted, and both uncertainties in a unit that may be averaged."""
-    noise, doubt = prediction.parts
-    aim = prediction.aim
-    return {"aim": aim[:, 0] if aim.shape[1] == 1 else aim, "aleatoric": noise, "epistemic": doubt}

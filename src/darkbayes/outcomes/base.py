@@ -89,6 +89,11 @@ class Prediction(abc.ABC):
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Aleatoric and epistemic uncertainty of each row in a unit in which they add up: entropies, or variances."""
 
+    def course(self) -> dict[str, np.ndarray]:
+        """What a page shows along a column, in units that may be averaged over rows: what is predicted, and `parts`."""
+        noise, doubt = self.parts
+        return {"aim": self.aim, "aleatoric": noise, "epistemic": doubt}
+
     @abc.abstractmethod
     def log_prob(self, y: Any) -> np.ndarray:
         """The log probability, or density, of the truth of each row."""

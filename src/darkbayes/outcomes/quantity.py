@@ -65,6 +65,13 @@ class QuantityPrediction(Prediction):
                 return np.mean(self.variance, axis=1), np.zeros(len(self))
             return np.mean(self.aleatoric, axis=1), np.mean(self.epistemic, axis=1)
 
+    def course(self) -> dict[str, np.ndarray]:
+        """Of each output by itself; ``[rows]`` of one, ``[rows, outputs]`` of several."""
+        if self.mean.shape[1] == 1:
+            return super().course() | {"aim": self.mean[:, 0]}
+        each = [self.output(place).course() for place in range(self.mean.shape[1])]
+        return {name: np.stack([one[name] for one in each], axis=1) for name in each[0]}
+
     def shaped(self, y: Any) -> np.ndarray:
         """The truth as an array ``[rows, outputs]``, if it is one."""
         truth = np.asarray(y, np.float64)

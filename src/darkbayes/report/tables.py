@@ -230,7 +230,7 @@ def measured(row: dict[str, Any]) -> str:
     >>> measured({"mean": 1.3068, "se": 0.0169}), measured({"mean": -2.9, "se": 0.07, "published": True})
     ('1.307 ± 0.017', '-2.90 ± 0.07')
     """
-    if "mean" not in row:
+    if row.get("mean") is None:
         return ""
     mean, error = row["mean"], row.get("se")
     if row.get("published"):

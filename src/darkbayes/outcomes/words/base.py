@@ -116,6 +116,16 @@ class Words(abc.ABC):
 
     name: str
     """Of the target."""
+    unit: str
+    """What an axis of sizes of uncertainties is called."""
+    sizes_note: str
+    """What these sizes are, in a sentence."""
+    logarithmic: bool = False
+    """Whether an axis of what is predicted is."""
+    density: ClassVar[str] = "probability"
+    """What is given to a value: a probability, or a density of it."""
+    trust_note: ClassVar[str] = ""
+    """How to read the pictures of `trust`; "{cases}" stands for the cases."""
     ignorance: ClassVar[str] = ""
     """What sizes of uncertainties are a share of, if they are: " of ..."."""
     typical: ClassVar[Any]
@@ -165,16 +175,9 @@ class Words(abc.ABC):
     def facts(self, form: str) -> dict[str, str]:
         """What the target is, among the choices that were made; `form` says why it is modelled as it is."""
 
-    @abc.abstractmethod
-    def sizes_note(self) -> str:
-        """What sizes of noise and doubt are, in a sentence."""
-
     def score_note(self, held: HeldOut) -> str:
         """What to know of the scores; a sentence or nothing."""
         return ""
-
-    density: ClassVar[str] = "probability"
-    """What is given to a value: a probability, or a density of it."""
 
     def glossary(self) -> dict[str, str]:
         """Words that a page about this outcome uses, explained."""
@@ -212,9 +215,6 @@ class Words(abc.ABC):
 
     # Pictures
 
-    trust_note: ClassVar[str] = ""
-    """How to read the pictures of `trust`; "{cases}" stands for the cases."""
-
     @abc.abstractmethod
     def trust(self, held: HeldOut) -> list[Picture]:
         """Whether its certainty can be trusted; the first picture is the one that says most of the model."""
@@ -236,8 +236,7 @@ class Words(abc.ABC):
             limits = (0.7 * low, 1.4 * high)
         picture = StudentAgainstTeacher(
             title="The same uncertainties?",
-            caption="Noise and doubt as the student gives them in one pass, against those of all the teacher's "
-            "networks. Where points lie above the dashed line, the student's are too large; below it, too small.",
+            caption="Above the dashed line the student's are too large, below it too small.",
             alt="Scatter of the student's noise and doubt against the teacher's.",
             points=points,
             label=self.unit,
@@ -245,16 +244,6 @@ class Words(abc.ABC):
             log=limits[0] > 0,
         )
         return [picture]
-
-    @property
-    def logarithmic(self) -> bool:
-        """Whether an axis of what is predicted is logarithmic."""
-        return False
-
-    @property
-    @abc.abstractmethod
-    def unit(self) -> str:
-        """What an axis of sizes is called."""
 
     @abc.abstractmethod
     def lines(self, aim: np.ndarray) -> tuple[dict[str, np.ndarray], str]:

@@ -6,15 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from darkbayes.metrics import BINS, TWO_SIDED, estimate, wilson
-from darkbayes.outcomes.pictures import (
-    METHODS,
-    MOST_LINES,
-    Confusion,
-    Picture,
-    Reliability,
-    StudentAgainstTeacher,
-    sample,
-)
+from darkbayes.outcomes import pictures
+from darkbayes.outcomes.pictures import METHODS, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Losses, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short
 
@@ -47,7 +40,15 @@ class ClassWords(Words):
     everywhere: ClassVar[str] = "in all rows"
     whole: ClassVar[str] = "of all its uncertainty"
     stratified: ClassVar[str] = ", from each class alike"
-    unit = "uncertainty (%)"  # pyright: ignore[reportAssignmentType]
+    unit = "uncertainty (%)"
+    sizes_note = (
+        "Noise (aleatoric) and doubt (epistemic) are in per cent of complete ignorance, where all classes are equally "
+        "likely."
+    )
+    trust_note: ClassVar[str] = (
+        "Here the {cases} are sorted by how sure the answer is. Points below the dashed line are overconfident, points "
+        "above it too cautious; a whisker that reaches the line may be chance. The bars count the {cases}."
+    )
 
     def __init__(self, target: Any):
         """Of a target with a `name` and `classes`."""
@@ -159,13 +160,6 @@ class ClassWords(Words):
         """How many classes there are."""
         return {"Target": f"{self.name}, one of {len(self.classes)} classes"}
 
-    def sizes_note(self) -> str:
-        """Shares of complete ignorance."""
-        return (
-            "Noise (aleatoric) and doubt (epistemic) are in per cent of complete ignorance, where all classes are "
-            "equally likely."
-        )
-
     def score_note(self, held: HeldOut) -> str:
         """What calibration error is chance."""
         chance = calibration_error_by_chance(held.student.probs.max(axis=1))
@@ -216,20 +210,12 @@ class ClassWords(Words):
 
     # Pictures
 
-    trust_note: ClassVar[str] = (
-        "Here the {cases} are sorted by how sure the answer is. Points on the dashed line are right as often as they "
-        "are sure; points below it are overconfident, points above it too cautious. A whisker that reaches the line "
-        "may be chance. The bars at the foot show how many {cases} there are of each kind."
-    )
-
     def trust(self, held: HeldOut) -> list[Picture]:
         """Reliability of each method, and which class is mistaken for which."""
-        pictures: list[Picture] = [self._reliability(held, method) for method in METHODS]
-        if len(self.classes) <= MOST_CONFUSED:
-            pictures.append(self._confusion(held))
-        return pictures
+        shown: list[Picture] = [self._reliability(held, method) for method in METHODS]
+        return [*shown, self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else shown
 
-    def _reliability(self, held: HeldOut, method: str) -> Reliability:
+    def _reliability(self, held: HeldOut, method: str) -> pictures.Reliability:
         name, prediction = METHODS[method], held.methods[method].prediction
         confidence, right, bins = prediction.probs.max(axis=1), prediction.right(held.y), RELIABILITY_BINS
         bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
@@ -238,10 +224,10 @@ class ClassWords(Words):
         claimed, accuracy = (np.bincount(bin_of, each, bins)[some] / counts[some] for each in (confidence, right))
         promise = confidence_promise(prediction, held.y)
         verdict = {"kept": "as sure as it should be, on average", "timid": "too cautious", "bold": "overconfident"}
-        return Reliability(
+        claims = f"{percent(confidence.mean())} sure on average, right on {percent(promise.measured.value)}"
+        return pictures.Reliability(
             title=f"{name[0].upper()}{name[1:]}: right as often as it is sure?",
-            caption=f"{percent(confidence.mean())} sure on average, right on {percent(promise.measured.value)}: "
-            f"{verdict[promise.verdict]}.",
+            caption=f"{claims[0].upper()}{claims[1:]}: {verdict[promise.verdict]}.",
             alt=f"Reliability diagram of the {name}, with a histogram of its confidence.",
             method=method,
             counts=counts,
@@ -252,14 +238,13 @@ class ClassWords(Words):
             cases=held.cases,
         )
 
-    def _confusion(self, held: HeldOut) -> Confusion:
+    def _confusion(self, held: HeldOut) -> pictures.Confusion:
         number, answers = len(self.classes), held.student.log_probs.argmax(axis=1)
         spots = (f"{spot.name}, {spot.wrong} of {spot.rows} wrong" for spot in self.by_class(held))
-        return Confusion(
+        return pictures.Confusion(
             title="Which class is mistaken for which?",
-            caption=f"Each line holds the {held.cases} of one true class; on the diagonal are the right answers. Look "
-            "for dark squares off the diagonal: classes that are mistaken for each other. The darker, the larger the "
-            "share of the line.",
+            caption="Right answers are on the diagonal. Look for dark squares off it: classes that are mistaken for "
+            "each other.",
             alt="Confusion matrix of the student: " + "; ".join(spots),
             counts=np.bincount(held.y * number + answers, minlength=number**2).reshape(number, number),
             names=self.classes,
@@ -270,10 +255,9 @@ class ClassWords(Words):
         """Probabilities of the true class."""
         rows = sample(held.rows)
         teacher, student = (100 * np.exp(which.log_prob(held.y))[rows] for which in (held.teacher, held.student))
-        picture = StudentAgainstTeacher(
+        picture = pictures.StudentAgainstTeacher(
             title="The same probabilities?",
-            caption=f"The probability that student and teacher give to the true class, for each of the "
-            f"{held.cases}{held.sampled}. On the dashed line they are the same.",
+            caption=f"A point for each of the {held.cases}{held.sampled}. On the dashed line they are the same.",
             alt="Scatter of the student's probability of the true class against the teacher's.",
             points={"": (teacher, student)},
             label="probability of the true class (%)",
@@ -285,7 +269,7 @@ class ClassWords(Words):
         """Probabilities: of two classes the second's, of many those that change most."""
         if len(self.classes) == 2:
             return {f"probability of {self.classes[1]}": 100 * aim[:, 1]}, "probability (%)"
-        changing = np.argsort(-np.ptp(aim, axis=0), kind="stable")[:MOST_LINES]
+        changing = np.argsort(-np.ptp(aim, axis=0), kind="stable")[: pictures.MOST_LINES]
         return {self.classes[k]: 100 * aim[:, k] for k in sorted(changing.tolist())}, "probability (%)"
 
 

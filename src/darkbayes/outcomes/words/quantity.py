@@ -11,18 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkbayes.metrics import LEVEL, Estimate, by_chance, estimate, scores
-from darkbayes.outcomes.pictures import (
-    METHODS,
-    AgainstTruth,
-    CoverageCurve,
-    Limits,
-    Picture,
-    Positions,
-    StudentAgainstTeacher,
-    sample,
-)
+from darkbayes.outcomes import pictures
+from darkbayes.outcomes.pictures import METHODS, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Losses, Promise, Tile, Words
-from darkbayes.outcomes.words.text import in_percent, percent, short, with_error
+from darkbayes.outcomes.words.text import in_percent, listing, percent, short, with_error
 
 COVERAGE = f"coverage_{100 * LEVEL:g}"
 
@@ -34,10 +26,15 @@ class QuantityWords(Words):
     everywhere: ClassVar[str] = "in a typical row"
     whole: ClassVar[str] = "of the variance of a typical prediction"
     density: ClassVar[str] = "probability density"
+    sizes_note = (
+        "Noise (aleatoric) and doubt (epistemic) are standard deviations; their squares add up to that of the "
+        "prediction."
+    )
 
     def __init__(self, target: Any):
         """Of a target with a `name`, the range that was seen, from `low` to `high`, and `logarithmic`."""
-        self.target, self.name = target, target.name
+        self.target, self.name, self.logarithmic = target, target.name, target.logarithmic
+        self.unit = f"± {self.name}"
 
     # Sentences
 
@@ -121,13 +118,6 @@ class QuantityWords(Words):
         seen = f"{self.name}, a number from {short(self.target.low)} to {short(self.target.high)} in training"
         return {"Target": seen, "Its form": form}
 
-    def sizes_note(self) -> str:
-        """Standard deviations."""
-        return (
-            f"Noise (aleatoric) and doubt (epistemic) are standard deviations of {self.name}; their squares add up to "
-            "that of the prediction."
-        )
-
     def glossary(self) -> dict[str, str]:
         """The scores of quantities."""
         text = f"The root of the mean squared error: a typical error, in the unit of {self.name}, in which large ones "
@@ -164,17 +154,7 @@ class QuantityWords(Words):
 
     # Pictures
 
-    @property
-    def logarithmic(self) -> bool:
-        """As the target has it."""
-        return self.target.logarithmic
-
-    @property
-    def unit(self) -> str:
-        """Of standard deviations."""
-        return f"± {self.name}"
-
-    def limits(self, values: np.ndarray) -> Limits:
+    def limits(self, values: np.ndarray) -> pictures.Limits:
         """Ends of an axis that shows true values and what is near them."""
         low, high = min(self.target.low, float(values.min())), max(self.target.high, float(values.max()))
         if self.logarithmic:
@@ -187,14 +167,13 @@ class QuantityWords(Words):
         """Predictions against the truth, how many true values intervals of each level hold, and where these fall."""
         return [self._against_truth(held), self._coverage(held), self._positions(held)]
 
-    def _against_truth(self, held: HeldOut) -> AgainstTruth:
+    def _against_truth(self, held: HeldOut) -> pictures.AgainstTruth:
         rows, student = sample(held.rows), held.student
         low, high = student.interval(LEVEL)
-        return AgainstTruth(
+        return pictures.AgainstTruth(
             title="Predictions against the truth",
-            caption=f"Each mark is one of the {held.cases}{held.sampled}: the middle of what the student thinks "
-            f"likely, and its {LEVEL:.0%} interval. Good predictions lie near the dashed line; about one interval in "
-            "ten should miss it. What lies beyond the frame is drawn at its edge.",
+            caption=f"The middle of each prediction{held.sampled}, and its {LEVEL:.0%} interval; about one in ten "
+            "should miss the dashed line. What lies beyond the frame is drawn at its edge.",
             alt=f"Predicted {self.name} with {LEVEL:.0%} intervals against the true {self.name}.",
             name=self.name,
             truth=np.ravel(held.y)[rows],
@@ -205,7 +184,7 @@ class QuantityWords(Words):
             log=self.logarithmic,
         )
 
-    def _coverage(self, held: HeldOut) -> CoverageCurve:
+    def _coverage(self, held: HeldOut) -> pictures.CoverageCurve:
         levels = np.linspace(0.05, 0.95, 19)
         shares = {
             method: np.asarray([inside(judged.position, level).mean() for level in levels])
@@ -216,24 +195,23 @@ class QuantityWords(Words):
             f"{level:.0%} gives {inside(held.methods['student'].position, level).mean():.0%}"
             for level in (0.5, 0.8, 0.9)
         )
-        return CoverageCurve(
+        return pictures.CoverageCurve(
             title="Do intervals keep their promise?",
-            caption="For intervals of every level, how many true values they hold. A line inside the grey band keeps "
-            "the promise, as far as a test of this size can tell; below it the intervals are too narrow, above it too "
-            "wide.",
+            caption="How many true values the intervals of every level hold. A line inside the grey band keeps the "
+            "promise, as far as a test of this size can tell.",
             alt="Measured coverage against the promised level: " + ", ".join(measured),
             levels=levels,
             shares=shares,
             band=(band[0], band[1]),
         )
 
-    def _positions(self, held: HeldOut) -> Positions:
+    def _positions(self, held: HeldOut) -> pictures.Positions:
         bins = 20 if held.rows >= 1000 else 10
-        return Positions(
+        return pictures.Positions(
             title="Where do true values fall?",
-            caption="In each predicted distribution the true value has a place, from 0 (lowest) to 1 (highest). All "
-            "places should be equally common: flat bars, inside the grey band. A U means overconfident, a hump too "
-            "cautious, a slope that predictions are too low (rising) or too high (falling).",
+            caption="True values should be equally common anywhere in the predicted distributions: flat bars. A U "
+            "means overconfident, a hump too cautious, a slope that predictions are too low (rising) or too high "
+            "(falling).",
             alt="Histogram of the probability that the student gives to values below the true one (PIT).",
             counts=np.histogram(np.clip(held.methods["student"].position, 0, 1), bins, (0, 1))[0],
             band=by_chance(held.rows, 1 / bins),
@@ -243,10 +221,9 @@ class QuantityWords(Words):
     def answers(self, held: HeldOut) -> list[Picture]:
         """The middles of their predictions."""
         rows = sample(held.rows)
-        picture = StudentAgainstTeacher(
+        picture = pictures.StudentAgainstTeacher(
             title="The same predictions?",
-            caption=f"What student and teacher predict for each of the {held.cases}{held.sampled}. On the dashed line "
-            "they are the same.",
+            caption=f"A point for each of the {held.cases}{held.sampled}. On the dashed line they are the same.",
             alt=f"Scatter of the student's predictions of {self.name} against the teacher's.",
             points={"": (held.teacher.middle[rows, 0], held.student.middle[rows, 0])},
             label=self.name,
@@ -265,7 +242,7 @@ class SeveralWords(QuantityWords):
 
     def __init__(self, parts: Sequence[QuantityWords]):
         """Of the words of each output."""
-        self.parts, self.name = tuple(parts), ", ".join(part.name for part in parts)
+        self.parts, self.name = tuple(parts), listing([part.name for part in parts])
 
     def _each(self, method: str, held: HeldOut) -> list[Any]:
         """What the words of each output say of it."""

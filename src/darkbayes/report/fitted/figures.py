@@ -11,20 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from darkbayes.outcomes.pictures import (
-    METHODS,
-    MOST_POINTS,
-    AgainstTruth,
-    AlongColumn,
-    Confusion,
-    CoverageCurve,
-    LearningCurve,
-    Picture,
-    Positions,
-    Reliability,
-    RiskCurve,
-    StudentAgainstTeacher,
-)
+from darkbayes.outcomes import pictures
+from darkbayes.outcomes.pictures import METHODS, Picture
 from darkbayes.report.figures import STYLE, Drawing, panels
 
 COLOURS = {"student": "#009E73", "sgld": "#CC79A7", "sgd": "#555555"}
@@ -86,7 +74,7 @@ def drawn(picture: Picture) -> Drawing:
 
 
 @drawn.register
-def _(picture: AgainstTruth) -> Drawing:
+def _(picture: pictures.AgainstTruth) -> Drawing:
     limits, held = picture.limits, (picture.low <= picture.truth) & (picture.truth <= picture.high)
     truth, middle, low, high = (
         np.clip(values, *limits) for values in (picture.truth, picture.middle, picture.low, picture.high)
@@ -105,7 +93,7 @@ def _(picture: AgainstTruth) -> Drawing:
 
 
 @drawn.register
-def _(picture: StudentAgainstTeacher) -> Drawing:
+def _(picture: pictures.StudentAgainstTeacher) -> Drawing:
     looks = {"noise": (NOISE, "s"), "doubt": (DOUBT, "o")}
     with _axes(SQUARE) as (figure, axis):
         for kind, pair in picture.points.items():
@@ -118,7 +106,7 @@ def _(picture: StudentAgainstTeacher) -> Drawing:
 
 
 @drawn.register
-def _(picture: CoverageCurve) -> Drawing:
+def _(picture: pictures.CoverageCurve) -> Drawing:
     levels, band = 100 * picture.levels, [100 * end for end in picture.band]
     with _axes(SQUARE) as (figure, axis):
         axis.fill_between(levels, *band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
@@ -132,7 +120,7 @@ def _(picture: CoverageCurve) -> Drawing:
 
 
 @drawn.register
-def _(picture: Positions) -> Drawing:
+def _(picture: pictures.Positions) -> Drawing:
     bins = len(picture.counts)
     look = {"color": COLOURS["student"], "alpha": 0.6, "edgecolor": "white", "label": "student"}
     with _axes() as (figure, axis):
@@ -144,7 +132,7 @@ def _(picture: Positions) -> Drawing:
 
 
 @drawn.register
-def _(picture: Reliability) -> Drawing:
+def _(picture: pictures.Reliability) -> Drawing:
     bins, colour, accuracy = len(picture.counts), COLOURS[picture.method], 100 * picture.accuracy
     left, some = 100 * np.arange(bins) / bins, picture.counts > 0
     whiskers = [accuracy - 100 * picture.whiskers[0], 100 * picture.whiskers[1] - accuracy]
@@ -160,7 +148,7 @@ def _(picture: Reliability) -> Drawing:
 
 
 @drawn.register
-def _(picture: Confusion) -> Drawing:
+def _(picture: pictures.Confusion) -> Drawing:
     counts, number, names = picture.counts, len(picture.names), [cut(name, 12) for name in picture.names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     tilted = number > 3 and max(map(len, names)) > 4
@@ -179,11 +167,11 @@ def _(picture: Confusion) -> Drawing:
 
 
 @drawn.register
-def _(picture: RiskCurve) -> Drawing:
+def _(picture: pictures.RiskCurve) -> Drawing:
     curves = {}
     for method, (shares, risk) in picture.curves.items():
         # A long curve is drawn with fewer points, its ends among them.
-        points = np.unique(np.linspace(0, len(shares) - 1, MOST_POINTS).round().astype(int))
+        points = np.unique(np.linspace(0, len(shares) - 1, pictures.MOST_POINTS).round().astype(int))
         curves[method] = (100 * shares[points], _finite(risk[points]))
     values = np.concatenate([risk for _, risk in curves.values()])
     values = values[np.isfinite(values)]
@@ -200,7 +188,7 @@ def _(picture: RiskCurve) -> Drawing:
 
 
 @drawn.register
-def _(picture: LearningCurve) -> Drawing:
+def _(picture: pictures.LearningCurve) -> Drawing:
     marks = "o-" if len(picture.steps) < 20 else "-"
     with _axes() as (figure, axis):
         axis.semilogy(picture.steps, picture.distances, marks, ms=3, color=COLOURS["student"], label="student")
@@ -212,7 +200,7 @@ def _(picture: LearningCurve) -> Drawing:
 
 
 @drawn.register
-def _(picture: AlongColumn) -> Drawing:
+def _(picture: pictures.AlongColumn) -> Drawing:
     with _axes(TALL, 2, legend=3, sharex=True) as (figure, upper, lower):
         (_along_categories if picture.seen is None else _along_numbers)(picture, upper, lower)
         upper.set_ylabel(cut(picture.label, 24))
@@ -230,7 +218,7 @@ def _(picture: AlongColumn) -> Drawing:
     return figure
 
 
-def _along_numbers(picture: AlongColumn, upper: Any, lower: Any) -> None:
+def _along_numbers(picture: pictures.AlongColumn, upper: Any, lower: Any) -> None:
     values, noise, doubt = np.asarray(picture.values), _finite(picture.noise), _finite(picture.doubt)
     assert picture.seen is not None
     for (name, line), colour, dashes in zip(picture.lines.items(), LINES, LINE_DASHES, strict=False):
@@ -250,7 +238,7 @@ def _along_numbers(picture: AlongColumn, upper: Any, lower: Any) -> None:
     upper.plot(ticks, np.full(len(ticks), 0.02), "|", **foot)
 
 
-def _along_categories(picture: AlongColumn, upper: Any, lower: Any) -> None:
+def _along_categories(picture: pictures.AlongColumn, upper: Any, lower: Any) -> None:
     places, names = np.arange(len(picture.values)), [cut(name, 14) for name in picture.values]
     noise, doubt = _finite(picture.noise), _finite(picture.doubt)
     width = 0.8 / len(picture.lines)

@@ -97,20 +97,17 @@ def read_run(folder: Path) -> FittedRun:
 
 def _read_held(path: Path, run: FittedRun) -> HeldOut:
     """Read what was said of the rows held out."""
-    arrays, methods = read_arrays(path), {}
+    arrays, methods, prefix = read_arrays(path), {}, ""
     try:
-        for method in METHODS:
-            own = {
-                name.removeprefix(f"{method}."): array
-                for name, array in arrays.items()
-                if name.startswith(f"{method}.")
-            }
-            log_likelihood = np.asarray(own["log_likelihood"], np.float64)
-            position = np.asarray(own.get("position", ()), np.float64)
-            methods[method] = Judged(run.target.prediction(own), log_likelihood, position)
         y = arrays["y"]
+        for method in METHODS:
+            prefix = f"{method}."
+            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            position = np.asarray(own.get("position", ()), np.float64)
+            prediction, log_likelihood = run.target.prediction(own), np.asarray(own["log_likelihood"], np.float64)
+            methods[method] = Judged(prediction, log_likelihood, position)
     except KeyError as missing:
-        raise RunError(f"{path} has no {missing} of the {method}: fit again") from None  # pyright: ignore[reportPossiblyUnboundVariable]
+        raise RunError(f"{path} has no '{prefix}{missing.args[0]}': fit again") from None
     scores: dict[str, dict[str, Estimate]] = {method: {} for method in METHODS}
     for row in run.results["rows"]:
         scores[row["method"]][row["metric"]] = Estimate(row["mean"], row.get("se"))

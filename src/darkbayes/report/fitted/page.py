@@ -145,10 +145,9 @@ def _scores(run: FittedRun, held: HeldOut) -> Section:
     ]
     columns.insert(1, Column(["log likelihood above the plug-in network"], above))
     notes = (
-        f"± is one standard error over the {held.rows:,} {run.cases} held out: another test of this size would differ "
-        "by about as much. Differences from the plug-in network are taken row by row, which makes them more certain "
-        f"than the scores themselves. All this takes the {run.cases} to be independent of each other: where several "
-        "belong to the same person or thing, the true errors are larger."
+        f"± is one standard error over the {held.rows:,} {run.cases} held out. Differences from the plug-in network "
+        f"are taken row by row, which makes them more certain than the scores. The {run.cases} are taken to be "
+        "independent: where several belong to the same person or thing, the true errors are larger."
     )
     return Section(
         f"Scores on {run.cases} that it had never seen",
@@ -176,9 +175,8 @@ def _trust(run: FittedRun, held: HeldOut) -> Section:
 def _surest(run: FittedRun, held: HeldOut) -> Section:
     losses = {method: run.words.losses(judged.prediction, held.y) for method, judged in held.methods.items()}
     caption = (
-        f"From left to right, more and more {run.cases} are answered, the surest first. A model that knows what it "
-        "does not know has a line that rises to the right: what it is sure of, it gets right. The thin level line is "
-        "the student's error on all of them. The left end rests on few and is rough."
+        "A model that knows what it does not know has a line that rises to the right: what it is sure of, it gets "
+        f"right. The left end rests on few {run.cases} and is rough."
     )
     pictures: list[Picture] = [
         RiskCurve(
@@ -198,7 +196,7 @@ def _surest(run: FittedRun, held: HeldOut) -> Section:
 def _examples(run: FittedRun, held: HeldOut) -> Section:
     """The most uncertain."""
     note = Note(
-        f"Of the {run.cases} held out. {run.words.sizes_note()} Where doubt is large, another example like it would "
+        f"Of the {run.cases} held out. {run.words.sizes_note} Where doubt is large, another example like it would "
         "teach the model most."
     )
     examples = [run.words.example(held.student, held.y, example["row"]) for example in run.examples]
@@ -256,10 +254,9 @@ def _columns(run: FittedRun) -> Section | None:
     unit = f" in per cent{run.words.ignorance}" if run.words.ignorance else ""
     ticks = " Ticks at the foot: the rows held out." if run.held is not None else ""
     note = (
-        "Above: what is predicted on average over training rows when this column alone takes each value. Below: how "
-        f"uncertain that is, as noise (aleatoric) and doubt (epistemic){unit}. Grey: values that were never seen; "
-        f"there doubt should grow, and predictions are guesses.{ticks} The columns that matter most come first. Lines "
-        "that leave the frame go on beyond it."
+        "Above: what is predicted on average over training rows when this column alone takes each value. Below: noise "
+        f"(aleatoric) and doubt (epistemic){unit}. Grey: values that were never seen; there doubt should grow, and "
+        f"predictions are guesses.{ticks} The columns that matter most come first."
     )
     pictures = [
         picture
@@ -285,8 +282,8 @@ def _learning(run: FittedRun) -> list[Picture]:
     runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [])
     picture = LearningCurve(
         title="How the student learned",
-        caption="The line should fall and then level off. Where it comes near the dashed line, the student is as close "
-        "to its teacher as the teacher is to what it would say with endless draws.",
+        caption="The line should fall and level off, near the dashed line at best: the teacher itself is as far from "
+        "what it would say with endless draws.",
         alt="Distance of the student from its teacher over the steps.",
         steps=np.asarray([line["step"] for line in lines]),
         distances=np.asarray([line["kl"] for line in lines]),

@@ -31,7 +31,7 @@ MOST_NATS = 50.0
 
 def title(run: FittedRun) -> str:
     """What the page is about."""
-    return f"What the model makes of {run.target.name if run.columns else 'the images'} in {run.config['source']}"
+    return f"What the model makes of {run.words.name if run.columns else 'the images'} in {run.config['source']}"
 
 
 def lead(run: FittedRun) -> str:
@@ -213,7 +213,7 @@ def cautions(run: FittedRun) -> list[str]:
         reasons.setdefault(reason, []).append(name)
     texts += [f"Left out: {listing(names)} ({reason})." for reason, names in reasons.items()]
     if run.facts.get("dropped"):
-        texts.append(f"{run.facts['dropped']:,} rows have no {run.target.name}, and were left out.")
+        texts.append(f"{run.facts['dropped']:,} rows have no {run.words.name}, and were left out.")
     return texts
 
 
