@@ -20,7 +20,8 @@ from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
 from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
-from darkbayes.outcomes import OUTCOMES, ClassPrediction, ClassTarget
+from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
+from darkbayes.outcomes.choosing import AUTO
 from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables import Table, TableSchema, frame_of, from_columns, infer_inputs, schema_from_dict, schema_to_dict
@@ -193,8 +194,28 @@ class _Distilled(BaseEstimator):
             parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
         return parts[0].joined(parts[1:])
 
-    def _uncertainty(self, prediction: Any) -> Decomposition:
-        noise, doubt = prediction.parts
+    def predict_dist(self, X: Any) -> Any:
+        """What is believed of each row's target.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            A prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and ``log_prob``,
+            of classes ``probs`` and ``log_prob``.
+        """
+        return self._prediction(X)
+
+    def decompose(self, X: Any) -> Decomposition:
+        """The uncertainty of each row's target, and its parts, which add up.
+
+        Args:
+            X: the rows.
+
+        Returns:
+            Variances of a number (means over several), or entropies in nats of a class.
+        """
+        noise, doubt = self._prediction(X).parts
         return Decomposition(noise + doubt, noise, doubt)
 
     def to_onnx(self) -> bytes:
@@ -208,7 +229,7 @@ class _Distilled(BaseEstimator):
         settings = self.get_params()
         if not isinstance(settings["random_state"], Integral):
             settings["random_state"] = None  # A generator is no part of what was learnt.
-        told = {
+        about = {
             "class": type(self).__name__,
             "version": __version__,
             "settings": settings,
@@ -222,7 +243,7 @@ class _Distilled(BaseEstimator):
             **self._saved(),
         }
         weights = {"student": self.params_, "draws": self.draws_}
-        write_arrays(Path(path), named_leaves(weights), {ESTIMATOR: json.dumps(told, default=_plain)})
+        write_arrays(Path(path), named_leaves(weights), {ESTIMATOR: json.dumps(about, default=_plain)})
 
     def _saved(self) -> dict[str, Any]:
         """What else belongs in the file."""
@@ -234,25 +255,25 @@ class _Distilled(BaseEstimator):
         path = Path(path)
         if not path.is_file():
             raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
-        told = json.loads(read_told(path).get(ESTIMATOR, "{}"))
-        if told.get("class") != cls.__name__:
-            found = f"a {told['class']}: load it by {told['class']}.load" if "class" in told else "no estimator"
-            raise RunError(f"{path} holds {found}, not what {cls.__name__}.save wrote")
-        settings = told["settings"] | {name: tuple(told["settings"][name]) for name in ("hidden", "student_hidden")}
+        about = json.loads(read_told(path).get(ESTIMATOR, "{}"))
+        if about.get("class") != cls.__name__:
+            holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
+            raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")
+        settings = about["settings"] | {name: tuple(about["settings"][name]) for name in ("hidden", "student_hidden")}
         made = cls(**settings)
-        made.n_features_in_, made.schema_ = told["features"], schema_from_dict(told["schema"])
-        if told["names"] is not None:
-            made.feature_names_in_ = np.asarray(told["names"], object)
-        made.notes_, made.choices_ = told["notes"], Choices(**told["choices"])
-        made.diagnosis_ = told["diagnosis"]
-        made._restore(told)
-        weights = restored_arrays(path, made._like(told["draws"]))
+        made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
+        if about["names"] is not None:
+            made.feature_names_in_ = np.asarray(about["names"], object)
+        made.notes_, made.choices_ = about["notes"], Choices(**about["choices"])
+        made.diagnosis_ = about["diagnosis"]
+        made._restore(about)
+        weights = restored_arrays(path, made._like(about["draws"]))
         if weights is None:
             raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")
         made.params_, made.draws_ = (jax.tree.map(np.asarray, weights[name]) for name in ("student", "draws"))
         return made
 
-    def _restore(self, told: dict[str, Any]) -> None:
+    def _restore(self, about: dict[str, Any]) -> None:
         """What `_saved` kept."""
 
     def _like(self, number: int) -> dict[str, Any]:
@@ -266,7 +287,7 @@ class _Distilled(BaseEstimator):
 
 
 class DistilledRegressor(RegressorMixin, _Distilled):
-    """Predicts a number with its uncertainty, told apart into noise and what is not known for lack of data.
+    """Predicts a number with its uncertainty, about apart into noise and what is not known for lack of data.
 
     A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All
     choices are made automatically; the target is modelled by its logarithm where that does better.
@@ -275,10 +296,12 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         hidden: the widths of the hidden layers of the network that is sampled.
         student_hidden: those of the network that predicts.
         chains: how many chains sample side by side; more of them show better whether they agree.
-        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
-            depends on the machine's speed.
-        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
-            all machines alike.
+        time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
+            the machine's speed.
+        max_steps: the steps that each chain may take, on every machine alike; None for as many as are needed.
+        likelihood: how the sampled network speaks of the target: one-noise (the default) or input-noise; poisson or
+            negative-binomial for counts.
+        head: how the student does: gaussian (the default) or mixture.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
@@ -290,33 +313,6 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
-
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] = (50,),
-        student_hidden: tuple[int, ...] = (100, 100),
-        chains: int = 8,
-        time_budget: float | None = 300.0,
-        max_steps: int | None = None,
-        task: str = "regression",
-        likelihood: str | None = None,
-        head: str | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-    ):
-        super().__init__(
-            hidden=hidden,
-            student_hidden=student_hidden,
-            chains=chains,
-            time_budget=time_budget,
-            max_steps=max_steps,
-            likelihood=likelihood,
-            head=head,
-            random_state=random_state,
-            warm_start=warm_start,
-        )
-        self.task = task
 
     def __sklearn_tags__(self) -> Any:
         """It predicts several numbers as well."""
@@ -344,7 +340,8 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         columns = from_columns(dict(zip(names, np.atleast_2d(values.T), strict=True))).columns
         together = dataclasses.replace(table, columns=table.columns | columns)
         rows = np.arange(table.rows)
-        kind = OUTCOMES.kind(columns, self.task, [])
+        task = NumberTarget.task if self.likelihood is None else AUTO
+        kind = OUTCOMES.kind(columns, task, [], self.likelihood)
         schema, _, self.notes_ = infer_schema(together, names, kind, usable=rows, rows=rows, chosen=True)
         return self._learn(table, values, schema)
 
@@ -374,28 +371,6 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         require_share("level", level)
         return np.stack(list(map(_flat, self._prediction(X).interval(level))), axis=-1)
 
-    def predict_dist(self, X: Any) -> Any:
-        """What is believed of each row's target.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            A prediction (`darkbayes.outcomes`), which has ``cdf``, ``quantile``, ``interval`` and ``log_prob``.
-        """
-        return self._prediction(X)
-
-    def decompose(self, X: Any) -> Decomposition:
-        """The variance of each row's target, and its parts, which add up; means over several targets.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The variances.
-        """
-        return self._uncertainty(self._prediction(X))
-
     def log_score(self, X: Any, y: Any) -> float:
         """The mean log density of numbers, in their own unit; larger is better.
 
@@ -416,24 +391,11 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
     choices are made automatically.
 
     Args:
-        hidden: the widths of the hidden layers of the network that is sampled.
-        student_hidden: those of the network that predicts.
-        chains: how many chains sample side by side; more of them show better whether they agree.
-        time_budget: the seconds that a fit may take; None for as long as it wants. What a fit that it cuts short finds
-            depends on the machine's speed.
-        max_steps: the steps that each chain may take; None for as many as are found to be needed. It shortens a fit on
-            all machines alike.
-        random_state: a number for results that can be repeated.
-        warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns and classes.
+        hidden, student_hidden, chains, time_budget, max_steps, random_state, warm_start: as of `DistilledRegressor`.
+        likelihood, head: softmax is all there is.
 
     Attributes:
-        classes_: the labels, in the order of the probabilities.
-        schema_: what the columns are.
-        notes_: what was decided about the columns, in words.
-        choices_: how the teacher was run (`darkbayes.teacher.Choices`).
-        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
-        params_, draws_: the weights of the student, and draws of the teacher's.
-        n_features_in_, feature_names_in_: as in scikit-learn.
+        classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.
     """
 
     classes_: np.ndarray
@@ -510,28 +472,6 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         # The student adds up in single precision.
         return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
 
-    def predict_dist(self, X: Any) -> ClassPrediction:
-        """The probabilities of each row, with their entropy and its parts.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The prediction.
-        """
-        return self._prediction(X)
-
-    def decompose(self, X: Any) -> Decomposition:
-        """The entropy of each row's class in nats, and its parts, which add up.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The entropies.
-        """
-        return self._uncertainty(self._prediction(X))
-
     def log_score(self, X: Any, y: Any) -> float:
         """The mean log probability of labels; larger is better.
 
@@ -552,8 +492,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
             raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
         return {"classes": values, "classes_type": self.classes_.dtype.str}
 
-    def _restore(self, told: dict[str, Any]) -> None:
-        self.classes_ = np.asarray(told["classes"], told["classes_type"])
+    def _restore(self, about: dict[str, Any]) -> None:
+        self.classes_ = np.asarray(about["classes"], about["classes_type"])
 
 
 def _widths(widths: Any) -> Any:
@@ -599,9 +539,9 @@ def _class_name(label: Any) -> str:
 def _one_per_row(estimator: Any, X: Any, y: Any) -> np.ndarray:
     if y is None:
         raise InvalidInput(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
-    found = column_or_1d(y, warn=True)
-    check_consistent_length(X, found)
-    return found
+    targets = column_or_1d(y, warn=True)
+    check_consistent_length(X, targets)
+    return targets
 
 
 def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
@@ -609,23 +549,23 @@ def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
     several = np.ndim(y) == 2 and np.shape(y)[1] > 1
     if several:
         check_consistent_length(X, y)
-    found = np.asarray(y) if several else _one_per_row(estimator, X, y)
-    if np.iscomplexobj(found):
-        raise InvalidInput(f"Complex data not supported: y has type {found.dtype}")
-    assert_all_finite(found, input_name="y")
-    found = found.astype(np.float64)
-    assert_all_finite(found, input_name="y")
-    return found
+    targets = np.asarray(y) if several else _one_per_row(estimator, X, y)
+    if np.iscomplexobj(targets):
+        raise InvalidInput(f"Complex data not supported: y has type {targets.dtype}")
+    assert_all_finite(targets, input_name="y")
+    targets = targets.astype(np.float64)
+    assert_all_finite(targets, input_name="y")
+    return targets
 
 
 def _labels(estimator: Any, X: Any, y: Any) -> np.ndarray:
     """The labels, one for each row."""
-    found = _one_per_row(estimator, X, y)
-    if found.dtype.kind in "fc":
-        assert_all_finite(found, input_name="y")
+    targets = _one_per_row(estimator, X, y)
+    if targets.dtype.kind in "fc":
+        assert_all_finite(targets, input_name="y")
     else:
-        lost = [row for row, label in enumerate(found.tolist()) if label is None or label != label]  # NaN.
+        lost = [row for row, label in enumerate(targets.tolist()) if label is None or label != label]  # NaN.
         if lost:
             raise InvalidInput(f"y has no label in row {lost[0]}: leave out rows without one")
-    check_classification_targets(found)
-    return found
+    check_classification_targets(targets)
+    return targets

@@ -49,9 +49,10 @@ class Fit:
     task: Annotated[str, value("TASK")] = AUTO
     """what the target is: classification, counts or regression; by default its values tell"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
-    """how the sampled network speaks of it: for numbers one-noise (the default) or input-noise"""
+    """how the sampled network speaks of it: one-noise (the default) or input-noise of numbers, negative-binomial (the
+    default) or poisson of counts, softmax of classes"""
     head: Annotated[str | None, value("NAME", default=False)] = None
-    """how the student speaks of it: for numbers gaussian (the default) or mixture"""
+    """how the student does: of numbers gaussian (the default) or mixture"""
     time_budget: Annotated[str, value("TIME")] = "5m"
     """how long sampling and distilling may take at most: 60s, 5m, 1h, or none"""
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
@@ -127,7 +128,13 @@ class Fit:
             raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
         table = read_table(self.source, delimiter=self.delimiter)
         return prepare_table(
-            table, self.target, task=self.task, ignore=self.ignore, held_out=self.held_out, seed=self.seed
+            table,
+            self.target,
+            task=self.task,
+            likelihood=self.likelihood,
+            ignore=self.ignore,
+            held_out=self.held_out,
+            seed=self.seed,
         )
 
     def _name(self) -> str:

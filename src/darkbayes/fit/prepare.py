@@ -142,6 +142,7 @@ def prepare_table(
     targets: Sequence[str],
     *,
     task: str = "auto",
+    likelihood: str | None = None,
     ignore: Sequence[str] = (),
     held_out: float = 0.2,
     seed: int = 0,
@@ -153,6 +154,7 @@ def prepare_table(
         table: the table.
         targets: the columns to predict.
         task: one of `OUTCOMES.tasks`.
+        likelihood: one that the outcome must have.
         ignore: columns to leave out.
         held_out: the share of the rows to hold out.
         seed: where the split comes from.
@@ -163,7 +165,7 @@ def prepare_table(
     """
     usable, notes = rows_with_target(table, targets), []
     columns = target_columns(table, targets, usable)
-    kind = OUTCOMES.kind(columns, task, notes)
+    kind = OUTCOMES.kind(columns, task, notes, likelihood)
     if split is None:
         parts = hold_out(len(usable), held_out, seed, kind.strata(columns))
         train, held = (usable[rows] for rows in parts)

@@ -22,13 +22,16 @@ class Outcomes:
         """What may be asked for."""
         return (AUTO, *sorted({kind.task for kind in self.kinds}))
 
-    def kind(self, columns: Mapping[str, Column], task: str, notes: list[str]) -> type[Target]:
+    def kind(
+        self, columns: Mapping[str, Column], task: str, notes: list[str], likelihood: str | None = None
+    ) -> type[Target]:
         """The outcome of columns.
 
         Args:
             columns: those to predict, of the rows that have a value of each.
             task: one of `tasks`.
             notes: a choice that was made is added to them, in words.
+            likelihood: one that the outcome must have.
 
         Returns:
             The kind of target.
@@ -36,6 +39,11 @@ class Outcomes:
         if task not in self.tasks:
             raise InvalidInput(f"task must be one of {', '.join(self.tasks)}, not {task!r}")
         candidates = [kind for kind in self.kinds if task in (AUTO, kind.task)]
+        if likelihood is not None and task == AUTO:
+            candidates = [kind for kind in candidates if likelihood in kind.likelihoods]
+            if not candidates:
+                known = dict.fromkeys(name for kind in self.kinds for name in kind.likelihoods)
+                raise InvalidInput(f"likelihood must be one of {', '.join(known)}, not {likelihood!r}")
         reasons = {kind: reason for kind in candidates if (reason := kind.suits(columns)) is not None}
         if reasons:
             kind, reason = next(iter(reasons.items()))
@@ -43,7 +51,7 @@ class Outcomes:
                 others = " or ".join(dict.fromkeys(other.task for other in list(reasons)[1:]))
                 notes.append(f"{reason} (otherwise: task {others})" if others else reason)
             return kind
-        if task != AUTO:
+        if task != AUTO or likelihood is not None:
             return candidates[0]
         name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
         raise InvalidInput(

@@ -58,7 +58,6 @@ class ClassPrediction(Prediction):
 
     @property
     def aim(self) -> np.ndarray:
-        """The probability of each class."""
         return self.probs
 
     @property
@@ -79,7 +78,6 @@ class ClassPrediction(Prediction):
 
     @property
     def uncertainty(self) -> np.ndarray:
-        """The entropy."""
         return self.entropy
 
     @property
@@ -118,7 +116,6 @@ class ClassPrediction(Prediction):
         return codes
 
     def log_prob(self, y: Any) -> np.ndarray:
-        """The log probability of each row's class."""
         return np.take_along_axis(self.log_probs, self.codes(y)[..., None], axis=-1)[..., 0]
 
     def right(self, y: Any) -> np.ndarray:
@@ -184,7 +181,6 @@ class ClassTarget(Target):
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        """The classes are those of the whole table."""
         if len(columns) > 1:
             raise InvalidInput(f"classification predicts one column, not {listed(list(columns))}: name one target")
         ((name, column),) = columns.items()
@@ -222,17 +218,14 @@ class ClassTarget(Target):
 
     @classmethod
     def strata(cls, columns: Mapping[str, Column]) -> np.ndarray:
-        """The class of each row."""
         (column,) = columns.values()
         return texts_of(column)
 
     @property
     def columns(self) -> dict[str, tuple[str, ...] | None]:
-        """One column, of the classes' names."""
         return {self.name: self.classes}
 
     def strays(self, values: Frame) -> list[tuple[int, str]]:
-        """Rows of a class that is not known."""
         unknown = set(values[self.name].tolist()).difference(self.classes, [None])
         return [
             (row, f"{self.name!r} is {label!r}, none of the classes")
@@ -241,7 +234,6 @@ class ClassTarget(Target):
         ]
 
     def truth(self, values: np.ndarray) -> np.ndarray:
-        """The number of each row's class, given by its name."""
         number = {name: k for k, name in enumerate(self.classes)}
         unknown = [name for name in dict.fromkeys(values.tolist()) if name not in number]
         if unknown:
@@ -249,7 +241,6 @@ class ClassTarget(Target):
         return np.asarray([number[name] for name in values.tolist()], np.int32)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """The number of each row's class, given by its name."""
         return self.truth(values)
 
     @property
@@ -258,13 +249,11 @@ class ClassTarget(Target):
         return math.log(len(self.classes))
 
     def likelihood(self, kind: str | None = None) -> Any:
-        """Logits."""
         from darkbayes.outcomes.heads.classes import Softmax
 
         return Softmax(len(self.classes))
 
     def head(self, kind: str | None = None) -> Any:
-        """Logits, and one more output for the expected entropy."""
         from darkbayes.outcomes.heads.classes import SoftmaxHead
 
         return SoftmaxHead(len(self.classes), decompose=True)
@@ -275,7 +264,6 @@ class ClassTarget(Target):
         return ("probs", "expected_entropy")
 
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> ClassPrediction:
-        """From probabilities, or from their logarithms where there are."""
         expected = arrays.get("expected_entropy")
         expected = None if expected is None else np.asarray(expected, np.float64)
         if "log_probs" in arrays:
@@ -318,29 +306,24 @@ class ClassTarget(Target):
         return self._headline(prediction) | probs | self._entropies(prediction)
 
     def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
-        """The same, with the probabilities in one list."""
         return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
 
     @property
     def arithmetic(self) -> str:
-        """Entropies."""
         return (
             f"Both are entropies in nats, of at most {self.most_entropy:.3g} when all {len(self.classes)} classes are "
             "equally probable; the bar and the percentages are shares of that."
         )
 
     def words(self) -> Any:
-        """Those of classes."""
         from darkbayes.outcomes.words.classes import ClassWords
 
         return ClassWords(self)
 
     def described(self) -> dict[str, Any]:
-        """Its classes, and the entropy of complete ignorance."""
         return super().described() | {"classes": self.labels.tolist(), "most_entropy": self.most_entropy}
 
     def answer_form(self) -> dict[str, Any]:
-        """A class and probabilities."""
         number: dict[str, Any] = {"type": ["number", "null"]}
         kind = {"text": "string", "integer": "integer", "boolean": "boolean"}[self.kind]
         doubt = "The epistemic part: doubt of the model, which more data of this kind would lower."

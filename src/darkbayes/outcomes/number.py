@@ -91,7 +91,6 @@ class NumberPrediction(QuantityPrediction):
         return {name: part[..., 0] for name, part in parts.items()} if self.spread.shape[-1] == 1 else {}
 
     def output(self, place: int) -> "NumberPrediction":
-        """The prediction of one output by itself."""
         return dataclasses.replace(super().output(place), logs=self.logs[place : place + 1])
 
     def own_unit(self, targets: Sequence["NumberTarget"]) -> "NumberPrediction":
@@ -237,7 +236,6 @@ class NumberTarget(QuantityTarget):
 
     @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
-        """One column of numbers."""
         return "" if len(columns) == 1 and all(column.kind == "number" for column in columns.values()) else None
 
     @classmethod
@@ -260,7 +258,6 @@ class NumberTarget(QuantityTarget):
         return Choice(target, [f"{name!r} is a number; {transform}"], str(transform))
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Standardised, ``[rows, 1]``."""
         numbers = np.asarray(values, np.float64)
         if self.transform == "log":
             if not (numbers > 0).all():
@@ -273,30 +270,24 @@ class NumberTarget(QuantityTarget):
         return number_likelihood(kind, 1)
 
     def head(self, kind: str | None = None) -> Any:
-        """One Gaussian, or a mixture of them."""
         return number_head(kind, 1)
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        """Scaled back, and out of logarithms."""
         return prediction.own_unit([self])
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Moments, and the Gaussian that the target's transform follows."""
         return (*MOMENTS, "location", "spread")
 
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
-        """From moments and components."""
         components = self.components(arrays, ("location", "spread"))
         return NumberPrediction(**self.moments(arrays), **components, logs=(self.logarithmic,))
 
     @property
     def logarithmic(self) -> bool:
-        """Where it is modelled by its logarithm."""
         return self.transform == "log"
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        """Moments and components in the target's unit."""
         for name, value in number_outputs(graph, self, parts["outputs"][0]).items():
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, components, np.float64)
@@ -307,7 +298,6 @@ class NumberTarget(QuantityTarget):
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
-        """Its range and form."""
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 

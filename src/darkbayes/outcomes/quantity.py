@@ -29,7 +29,6 @@ class QuantityPrediction(Prediction):
 
     @property
     def aim(self) -> np.ndarray:
-        """The mean."""
         return self.mean
 
     @property
@@ -142,11 +141,9 @@ class QuantityTarget(Target):
 
     @property
     def columns(self) -> dict[str, tuple[str, ...] | None]:
-        """A column of numbers for each output."""
         return dict.fromkeys(self.names)
 
     def truth(self, values: np.ndarray) -> np.ndarray:
-        """The numbers as they are, ``[rows, outputs]``."""
         return np.asarray(values, np.float64).reshape(len(values), len(self.names))
 
     def moments(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -174,7 +171,6 @@ class QuantityTarget(Target):
         return {prefix + name: values for name, values in columns.items()}
 
     def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """Moments and interval; of several outputs, each under its name."""
         if len(self.names) == 1:
             return self._named("", prediction, level)
         columns = {}
@@ -192,7 +188,6 @@ class QuantityTarget(Target):
 
     @property
     def arithmetic(self) -> str:
-        """Standard deviations."""
         return "The percentages are shares of the variance: it is the squares of the two that add up."
 
     @property
@@ -201,13 +196,11 @@ class QuantityTarget(Target):
         return False
 
     def words(self) -> Any:
-        """Those of quantities."""
         from darkbayes.outcomes.words.quantity import QuantityWords
 
         return QuantityWords(self)
 
     def described(self) -> dict[str, Any]:
-        """The name, range and form of each output."""
         return super().described() | {"names": list(self.names), "outputs": self.ranges}
 
     @property

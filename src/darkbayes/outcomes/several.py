@@ -39,17 +39,14 @@ class SeveralTarget(QuantityTarget):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each."""
         return tuple(part.name for part in self.parts)
 
     @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
-        """Several columns of numbers."""
         return "" if len(columns) > 1 and all(column.kind == "number" for column in columns.values()) else None
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        """Each is chosen by itself."""
         if len(columns) == 1:
             raise InvalidInput(
                 f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well"
@@ -65,38 +62,30 @@ class SeveralTarget(QuantityTarget):
         return Choice(cls(parts), [note for choice in choices for note in choice.notes], reasons)
 
     def joined(self, values: Frame) -> np.ndarray:
-        """A column for each."""
         return np.stack([values[name] for name in self.names], axis=1)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Each standardised, ``[rows, targets]``."""
         return np.concatenate([part.encode(values[:, place]) for place, part in enumerate(self.parts)], axis=1)
 
     def likelihood(self, kind: str | None = None) -> Any:
-        """As that of a number, with a noise level for each."""
         return number_likelihood(kind, len(self.parts))
 
     def head(self, kind: str | None = None) -> Any:
-        """As that of a number, for each."""
         return number_head(kind, len(self.parts))
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        """Each in its own."""
         return prediction.own_unit(self.parts)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """As of a number, ``[batch, targets]``."""
         return (*MOMENTS, "location", "spread")
 
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
-        """From moments and components."""
         components = self.components(arrays, ("location", "spread"))
         logs = tuple(part.transform == "log" for part in self.parts)
         return NumberPrediction(**self.moments(arrays), **components, logs=logs)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        """Those of each, side by side."""
         written = [number_outputs(graph, *pair) for pair in zip(self.parts, parts["outputs"], strict=True)]
         axis = graph.constant(np.asarray([1]))
         for name in written[0]:
@@ -111,11 +100,9 @@ class SeveralTarget(QuantityTarget):
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
-        """Those of each."""
         return [part.ranges[0] for part in self.parts]
 
     def words(self) -> Any:
-        """Those of each."""
         from darkbayes.outcomes.words.quantity import SeveralWords
 
         return SeveralWords([part.words() for part in self.parts])

@@ -30,17 +30,14 @@ class Categorical(Distribution):
         return categorical_entropy(self.probs)
 
     def log_prob(self, y: Array) -> Array:
-        """The log probability of classes."""
         # A one-hot product instead of indexing: its gradient is dense, which XLA fuses; that of indexing is a scatter.
         hot = jax.nn.one_hot(y, self.log_probs.shape[-1], dtype=self.log_probs.dtype)
         return jnp.sum(hot * self.log_probs, axis=-1)
 
     def statistics(self) -> Statistics:
-        """Probabilities and entropy."""
         return {"probs": self.probs, "entropy": self.entropy}
 
     def outputs(self) -> Array:
-        """The probabilities."""
         return self.probs
 
     def traced(self) -> Array:
@@ -63,16 +60,13 @@ class Categorical(Distribution):
 
     @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
-        """The mean probabilities are all there is to know."""
         return Predicted(cls(jnp.log(mean["probs"])), mean["entropy"])
 
     @classmethod
     def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
-        """1/2 sum_k V(p_k) / p_k for probabilities p."""
         return (0.5 * variance["probs"] / np.maximum(mean["probs"], FLOOR)).sum(axis=-1)
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> ClassPrediction:
-        """Probabilities in numpy."""
         expected = None if aleatoric is None else np.asarray(aleatoric, np.float64)
         return ClassPrediction(np.asarray(self.log_probs, np.float64), expected)
 
@@ -87,15 +81,12 @@ class Softmax(Likelihood):
 
     @property
     def width(self) -> int:
-        """A logit for each class."""
         return self.num_classes
 
     def distribution(self, params: PyTree, outputs: Array) -> Categorical:
-        """The softmax of the outputs."""
         return Categorical(jax.nn.log_softmax(outputs, axis=-1))
 
     def check_targets(self, y: Array) -> None:
-        """Refuse what is not an integer class per row."""
         values = np.asarray(y)
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
             raise InvalidInput(
@@ -121,16 +112,13 @@ class SoftmaxHead(Head):
 
     @property
     def width(self) -> int:
-        """Logits, and one output for the expected entropy."""
         return self.num_classes + self.decompose
 
     @property
     def targets(self) -> int:
-        """The classes."""
         return self.num_classes
 
     def loss(self, outputs: Array, targets: Categorical) -> Array:
-        """The cross entropy of the draws' mean probabilities."""
         log_probs = jax.nn.log_softmax(outputs[:, : self.num_classes])
         loss = -jnp.sum(jnp.mean(targets.probs, axis=0) * log_probs, axis=-1)
         if self.decompose:
@@ -149,16 +137,13 @@ class SoftmaxHead(Head):
         return total * jax.nn.sigmoid(outputs[:, self.num_classes])
 
     def predict(self, outputs: Array) -> Predicted:
-        """Probabilities, and the expected entropy of a draw."""
         distribution = Categorical(jax.nn.log_softmax(outputs[:, : self.num_classes]))
         return Predicted(distribution, self._expected_entropy(outputs) if self.decompose else None)
 
     def divergence(self, average: Any, outputs: Array) -> Array:
-        """KL(mean probabilities || student's)."""
         return kl_categorical(average.mean["probs"], self.predict(outputs).distribution.probs, floor=FLOOR)
 
     def write(self, graph: Any, outputs: str) -> tuple[ClassTarget, dict[str, Any]]:
-        """Logits, and the share of the entropy that is aleatoric."""
         target = ClassTarget("y", tuple(map(str, range(self.num_classes))), "integer")
         if not self.decompose:
             return target, {"logits": outputs}

@@ -22,7 +22,6 @@ class Normal(Distribution):
     variance: Array
 
     def log_prob(self, y: Array) -> Array:
-        """The log density of all outputs together, ``[...]``."""
         return jnp.sum(normal_log_prob(y, self.mean, self.variance), axis=-1)
 
     def statistics(self) -> Statistics:
@@ -30,12 +29,10 @@ class Normal(Distribution):
         return {"mean": self.mean, "variance": self.variance}
 
     def outputs(self) -> Array:
-        """The means."""
         return self.mean
 
     @classmethod
     def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
-        """A component for each draw."""
         each = jax.lax.map(predict, draws)
         log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
         return Predicted(
@@ -59,7 +56,6 @@ class Normal(Distribution):
         return parts.sum(axis=-1)
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
-        """One component."""
         one = self.mean[None]
         return NumberPrediction.standard(np.zeros(one.shape), one, self.variance[None], aleatoric, epistemic)
 
@@ -98,7 +94,6 @@ class NormalMixture(eqx.Module):
 
 class _RealLikelihood(Likelihood):
     def check_targets(self, y: Array) -> None:
-        """Refuse what is not a row of floats for each example."""
         outputs = self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
         shape, dtype = np.shape(y), np.asarray(y).dtype
         if not np.issubdtype(dtype, np.floating) or shape[1:] != (outputs,):
@@ -120,11 +115,9 @@ class Gaussian(_RealLikelihood):
 
     @property
     def width(self) -> int:
-        """A mean for each output."""
         return self.num_outputs
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
-        """Around the outputs."""
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
 
 
@@ -145,22 +138,18 @@ class GaussianSampledNoise(_RealLikelihood):
 
     @property
     def width(self) -> int:
-        """A mean for each output."""
         return self.num_outputs
 
     def init(self) -> Array:
-        """The log of the prior's mean."""
         # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
         return jnp.full(self.num_outputs, jnp.log(self.shape / self.rate), dtype=float)
 
     def log_prior(self, params: Array) -> Array:
-        """That of the log precisions."""
         # The Jacobian of the log turns the exponent shape - 1 into shape.
         constant = self.shape * jnp.log(self.rate) - jax.scipy.special.gammaln(self.shape)
         return jnp.sum(self.shape * params - self.rate * jnp.exp(params) + constant)
 
     def distribution(self, params: Array, outputs: Array) -> Normal:
-        """Around the outputs."""
         return Normal(outputs, jnp.broadcast_to(jnp.exp(-params), outputs.shape))
 
 
@@ -185,11 +174,9 @@ class GaussianInputNoise(_RealLikelihood):
 
     @property
     def width(self) -> int:
-        """A mean and a log variance for each output."""
         return 2 * self.num_outputs
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
-        """Around the means."""
         mean, raw = jnp.split(outputs, 2, axis=-1)
         return Normal(mean, jnp.exp(bent(raw, self.min_log_variance, self.max_log_variance)))
 
@@ -208,11 +195,9 @@ class _NumberHead(Head):
 
     @property
     def targets(self) -> int:
-        """The numbers."""
         return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
 
     def divergence(self, average: Any, outputs: Array) -> Array:
-        """KL between Gaussians of the same moments."""
         teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
         return kl_normal(teacher, self.moments(outputs))
 
@@ -240,7 +225,6 @@ class GaussianHead(_NumberHead):
 
     @property
     def width(self) -> int:
-        """Means, log variances and, if it decomposes them, shares."""
         return self.num_outputs * (3 if self.decompose else 2)
 
     def _read(self, outputs: Array) -> tuple[Array, Array, Share]:
@@ -249,7 +233,6 @@ class GaussianHead(_NumberHead):
         return mean, log_variance, Share(log_variance, outputs[:, 2 * number :])
 
     def loss(self, outputs: Array, targets: Normal) -> Array:
-        """The expected log density of draws, in closed form."""
         mean, log_variance, share = self._read(outputs)
         center = jnp.mean(targets.mean, axis=0)
         noise = jnp.mean(targets.variance, axis=0)
@@ -258,17 +241,14 @@ class GaussianHead(_NumberHead):
         return loss + share.loss(noise) if self.decompose else loss
 
     def moments(self, outputs: Array) -> Normal:
-        """What is predicted."""
         mean, log_variance, _ = self._read(outputs)
         return Normal(mean, jnp.exp(log_variance))
 
     def predict(self, outputs: Array) -> Predicted:
-        """One Gaussian per output."""
         parts = self._read(outputs)[2].parts if self.decompose else ()
         return Predicted(self.moments(outputs), *parts)
 
     def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
-        """Means, log variances and shares of each output."""
         names = ["mean", "log_variance", "share"] if self.decompose else ["mean", "log_variance"]
 
         def part(place: int, number: int) -> str:
@@ -307,12 +287,10 @@ class MixtureHead(_NumberHead):
         return self._mixture_width + (self.num_outputs if self.decompose else 0)
 
     def predict(self, outputs: Array) -> Predicted:
-        """A mixture per output."""
         mixture = self._mixture(outputs)
         return Predicted(mixture, *(self._share(outputs, mixture).parts if self.decompose else ()))
 
     def moments(self, outputs: Array) -> Normal:
-        """Those of the mixture."""
         return self._mixture(outputs).moments()
 
     def _mixture(self, outputs: Array) -> NormalMixture:
@@ -324,7 +302,6 @@ class MixtureHead(_NumberHead):
         return Share(jnp.log(mixture.moments().variance), outputs[:, self._mixture_width :])
 
     def loss(self, outputs: Array, targets: Normal) -> Array:
-        """The expected log density of draws, by quadrature."""
         mixture = self._mixture(outputs)
         nodes, weights = np.polynomial.hermite_e.hermegauss(self.quadrature)
         spread = jnp.sqrt(targets.variance)
