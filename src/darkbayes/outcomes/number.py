@@ -65,6 +65,8 @@ class NumberPrediction(QuantityPrediction):
         log_weights, location, variance = (
             np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, mean, variance)
         )
+        # In single precision they add up to one only nearly, which quantiles far out would show.
+        log_weights = log_weights - log_sum_exp(log_weights)[..., None]
         weights = np.exp(log_weights)
         center = np.sum(weights * location, axis=-1)
         total = np.sum(weights * (variance + (location - center[..., None]) ** 2), axis=-1)
@@ -354,12 +356,14 @@ def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -
     def squared(value: str) -> str:
         return graph.add("Mul", value, value)
 
-    spread = graph.add("Mul", graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), half)), scale)
-    location = graph.add("Add", graph.add("Mul", mean, scale), center)
-    variance, middle = squared(spread), weighted(location)
-    whole = variance
+    # Averages are taken before the centre is added: weights add up to one only nearly, and the centre may be large.
+    deviation = graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), half))
+    average, whole = weighted(mean), squared(deviation)
     if mixed:
-        whole = weighted(graph.add("Add", variance, squared(graph.add("Sub", location, middle))))
+        whole = weighted(graph.add("Add", whole, squared(graph.add("Sub", mean, average))))
+    spread, whole = graph.add("Mul", deviation, scale), graph.add("Mul", whole, graph.add("Mul", scale, scale))
+    location, middle = (graph.add("Add", graph.add("Mul", value, scale), center) for value in (mean, average))
+    variance = squared(spread)
     shares = {}
     if "share" in parts:
         share = graph.cast(parts["share"], np.float64)

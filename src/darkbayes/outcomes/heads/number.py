@@ -323,7 +323,7 @@ class MixtureHead(_NumberHead):
         parts = []
         for number in range(self.num_outputs):
             own = np.arange(self.components) * self.num_outputs + number
-            part = {"log_weights": graph.add("LogSoftmax", columns(own), axis=1)}
+            part = {"log_weights": graph.add("LogSoftmax", graph.cast(columns(own), np.float64), axis=1)}
             part |= {"mean": columns(size + own), "log_variance": columns(2 * size + own)}
             parts.append(part | ({"share": columns([3 * size + number])} if self.decompose else {}))
         return self._standard(), {"outputs": parts, "components": self.components}
