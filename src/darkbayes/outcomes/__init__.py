@@ -11,18 +11,21 @@ from darkbayes.outcomes.base import Target as Target
 from darkbayes.outcomes.choosing import Outcomes
 from darkbayes.outcomes.classes import ClassPrediction as ClassPrediction
 from darkbayes.outcomes.classes import ClassTarget as ClassTarget
+from darkbayes.outcomes.counts import CountPrediction as CountPrediction
+from darkbayes.outcomes.counts import CountTarget as CountTarget
 from darkbayes.outcomes.number import NumberPrediction as NumberPrediction
 from darkbayes.outcomes.number import NumberTarget as NumberTarget
 from darkbayes.outcomes.several import SeveralTarget as SeveralTarget
 
-OUTCOMES = Outcomes([ClassTarget, NumberTarget, SeveralTarget])
+OUTCOMES = Outcomes([CountTarget, ClassTarget, NumberTarget, SeveralTarget])
 
-HEADS = ("base", "classes", "number")
+HEADS = ("base", "classes", "counts", "number")
 """The files of `heads/`, which load JAX: their names are found when first asked for."""
 
 if TYPE_CHECKING:
     from darkbayes.outcomes.heads.base import *  # noqa: F403
     from darkbayes.outcomes.heads.classes import *  # noqa: F403
+    from darkbayes.outcomes.heads.counts import *  # noqa: F403
     from darkbayes.outcomes.heads.number import *  # noqa: F403
 else:
 
