@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import gzip
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,17 +19,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import SHOWN, require_distinct
+from darkbayes.tables.columns import require_distinct
 
 DELIMITERS = ",;\t|"
 """What may separate the columns, if nobody says."""
-
 BLOCK = 8 * 2**20
 """Bytes that are read at a time."""
-
 MOST_ROW = 64 * 2**20
 """Bytes of the longest row; beyond it, a quote was not closed."""
-
 SAMPLE = 2**20
 """Bytes in which the delimiter is looked for."""
 
@@ -73,12 +71,7 @@ class Block:
 
 
 class CsvFile:
-    """A CSV file that is open for reading.
-
-    Args:
-        source: The file; one compressed by gzip will do. Or its content.
-        delimiter: What separates the columns; found out unless given.
-    """
+    """A CSV file that is open for reading, which may be compressed by gzip; or its content."""
 
     def __init__(self, source: Path | bytes, delimiter: str | None = None):
         self.path = name_of(source)
@@ -110,8 +103,7 @@ class CsvFile:
         while not self._rest.strip() and self._more():
             pass
         stripped = self._rest.lstrip(b"\n")
-        self._line += len(self._rest) - len(stripped)
-        self._rest = stripped
+        self._line, self._rest = self._line + len(self._rest) - len(stripped), stripped
         if not self._rest.strip():
             raise InvalidInput(f"{self.path} is empty: a table has a line with the names of its columns, and rows")
         while not len(ends := row_ends(self._rest, self.delimiter)):
@@ -142,10 +134,10 @@ class CsvFile:
     def _require_several(self, header: str, names: list[str]) -> None:
         others = [mark for mark in DELIMITERS if mark != self.delimiter and header.count(mark)]
         if len(names) == 1 and others:
-            likely = max(others, key=header.count)
+            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
             raise InvalidInput(
                 f"{self.path} has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
-                f", but its first line ({_cut(header)!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
+                f", but its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
             )
 
     def blocks(self) -> Iterator[Block]:
@@ -155,7 +147,7 @@ class CsvFile:
             ended = not self._more()
             if ended and not self._rest.endswith(b"\n") and self._rest:
                 self._rest += b"\n"
-            ends = row_ends(self._rest, self.delimiter, last=True)
+            ends = row_ends(self._rest, self.delimiter) if b'"' in self._rest else [self._rest.rfind(b"\n")]
             cut = int(ends[-1]) + 1 if len(ends) else 0
             data, self._rest = self._rest[:cut], self._rest[cut:]
             if (ended and self._rest) or len(self._rest) > MOST_ROW:
@@ -176,32 +168,24 @@ def sniff(sample: bytes) -> str:
     whole = text[: text.rfind("\n") + 1] or text
 
     def merit(delimiter: str) -> tuple[bool, float, int]:
-        rows = []
+        rows = csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter)
         try:
-            for row in csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter):
-                rows += [len(row)] if row else []
-                if len(rows) == 100:
-                    break
+            widths = list(itertools.islice((len(row) for row in rows if row), 100))
         except csv.Error:
             return False, 0.0, 0
-        width = rows[0] if rows else 0
-        alike = sum(count == width for count in rows) / max(len(rows), 1)
+        width = widths[0] if widths else 0
+        alike = widths.count(width) / max(len(widths), 1)
         return width > 1, round(alike, 1), width
 
     return max(DELIMITERS, key=merit)
 
 
-def row_ends(data: bytes, delimiter: str, last: bool = False) -> np.ndarray:
-    r"""Where the line ends are that end rows; `last` says that no more than the last one is asked for.
+def row_ends(data: bytes, delimiter: str) -> np.ndarray:
+    r"""Where the line ends are that end rows.
 
     >>> row_ends(b'a,"b\nc"\nd,e\n', ",")
     array([ 7, 11])
     """
-    if b'"' not in data:
-        if last:
-            end = data.rfind(b"\n")
-            return np.asarray([end] if end >= 0 else [], np.int64)
-        return np.flatnonzero(_bytes(data) == _NEWLINE)
     values = _bytes(data)
     newlines, quotes = np.flatnonzero(values == _NEWLINE), np.flatnonzero(values == _QUOTE)
     if _regular(values, quotes, delimiter):
@@ -248,17 +232,12 @@ def _open(path: Path | bytes) -> BinaryIO:
 
 def _universal(stream: BinaryIO) -> Iterator[bytes]:
     """A file's bytes, with line ends that are all alike."""
-    held = b""
+    ends = io.IncrementalNewlineDecoder(None, translate=True)
     while chunk := stream.read(BLOCK):
-        chunk, held = held + chunk, b""
-        if b"\r" in chunk:
-            if chunk.endswith(b"\r"):
-                chunk, held = chunk[:-1], b"\r"
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if chunk:
-            yield chunk
-    if held:
-        yield b"\n"
+        # It takes texts alone; in Latin-1 every byte is a letter.
+        if text := ends.decode(chunk.decode("latin-1")):
+            yield text.encode("latin-1")
+    yield ends.decode("", final=True).encode()
 
 
 def _head(path: str, chunks: Iterator[bytes]) -> bytes:
@@ -292,13 +271,3 @@ def _checked(delimiter: str) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r':
         raise InvalidInput(f"the delimiter must be one character other than a quote or a line end, not {delimiter!r}")
     return delimiter
-
-
-def _cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[:most] + "..."
-
-
-def listed_rows(bad: list[BadRow], count: int | None = None) -> str:
-    """The first few bad rows for a message; `count` is how many there are if some were not kept."""
-    more = (len(bad) if count is None else count) - min(len(bad), SHOWN)
-    return "; ".join(str(row) for row in bad[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
