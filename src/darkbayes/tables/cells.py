@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.tables.arrow import arrow, coded, floats, is_arrow, is_number
-from darkbayes.tables.schema import Category, Frame, TableSchema
+from darkbayes.tables.schema import Frame
 
 MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
@@ -144,17 +144,12 @@ def quoted(value: Any) -> str:
     return shown if len(shown) <= MOST_QUOTED + 2 else shown[:MOST_QUOTED] + "..."
 
 
-def wanted_of(schema: TableSchema) -> dict[str, tuple[str, ...] | None]:
-    """The columns that a schema reads, and the categories of each; None for numbers."""
-    return {column.name: column.categories if isinstance(column, Category) else None for column in schema.columns}
-
-
 def read_cells(
     cells: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...] | None]
 ) -> tuple[Frame, list[tuple[int, str]]]:
     """The columns of numpy or arrow that are wanted, as a frame; and the rows that hold something else, and why.
 
-    What is wanted is as `wanted_of` has it; each row is reported once, in order.
+    What is wanted is as `TableSchema.wanted` has it; each row is reported once, in order.
     """
     frame, strays = {}, {}
     for name, known in wanted.items():

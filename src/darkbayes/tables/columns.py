@@ -20,18 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.cells import (
-    NUMBER,
-    PADDED,
-    TRUTH,
-    float_of,
-    is_missing,
-    objects,
-    quoted,
-    read_cells,
-    text_of,
-    wanted_of,
-)
+from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, float_of, is_missing, objects, quoted, read_cells, text_of
 from darkbayes.tables.schema import Frame, Predicted, TableSchema
 
 SHOWN = 5
@@ -117,9 +106,9 @@ def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "t
     lengths = {name: len(values) for name, values in named}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"the columns of {source} must be of one length, not {lengths}")
-    lines = np.arange(next(iter(lengths.values()), 0))
-    columns = {name: _column_of_values(name, values, lambda row: f"index {row}") for name, values in named}
-    return Table(columns, lines, "index", source)
+    table = Table({}, np.arange(next(iter(lengths.values()), 0)), "index", source)
+    table.columns.update({name: _column_of_values(name, values, table.place) for name, values in named})
+    return table
 
 
 def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Column:
@@ -202,9 +191,8 @@ def dates(name: str, example: str, cells: Any = None) -> Column:
 
 def strange(name: str, kind: str) -> Column:
     """A column of some other kind, and why it cannot be used."""
-    return _unusable(
-        name, f"values of the kind {kind}, which are neither numbers nor text: turn them into one of these"
-    )
+    such = f"values of the kind {kind}, which are neither numbers nor text"
+    return _unusable(name, f"{such}: turn them into one of these")
 
 
 def unusable(table: Table, name: str) -> InvalidInput:
@@ -230,7 +218,7 @@ def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) 
     >>> frame_of(from_columns({"colour": ["red", "blue"], "size": ["1", "2"]}), schema)
     {'size': array([1., 2.])}
     """
-    return _read(table, wanted_of(schema), rows)
+    return _read(table, schema.wanted, rows)
 
 
 def target_of(table: Table, target: Predicted, rows: np.ndarray | None = None) -> np.ndarray:
@@ -259,9 +247,8 @@ def require_distinct(names: Sequence[str], source: str) -> None:
     """Refuse names that occur twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InvalidInput(
-            f"{source} has several columns of the name {listed(twice)}: rename them or delete all but one"
-        )
+        remedy = "rename them or delete all but one"
+        raise InvalidInput(f"{source} has several columns of the name {listed(twice)}: {remedy}")
 
 
 def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) -> None:
@@ -273,11 +260,10 @@ def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) ->
     """
     there = set(names)
     lacking = [name for name in wanted if name not in there]
-    if not lacking:
-        return
-    near = [close for close in (nearest(name, names) for name in lacking[:SHOWN]) if close]
-    hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
-    raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
+    if lacking:
+        near = list(filter(None, (nearest(name, names) for name in lacking[:SHOWN])))
+        hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
+        raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ import dataclasses
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,17 +88,11 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
         raise InvalidInput(f"{path} has {len(paths)} images: {needed}")
     counts = Counter(labels).values()
     notes.insert(0, f"{len(paths)} images of {len(by_class)} classes: {min(counts)} to {max(counts)} each")
-    sizes, unreadable = _sizes(paths)
-    _require_readable(unreadable)
-    (height, width), note = _common_size(sizes)
+    (height, width), note = _common_size(list(_read(paths, _size)))
     notes.append(note)
     images = np.empty((len(paths), 3, height, width), np.uint8)
-    for k, image in enumerate(paths):
-        try:
-            images[k] = _decoded(image, height, width)
-        except _unreadable() as problem:
-            unreadable.append(f"{image} ({problem})")
-    _require_readable(unreadable)
+    for k, image in enumerate(_read(paths, lambda path: _decoded(path, height, width))):
+        images[k] = image
     if _is_grey(images):
         images = np.ascontiguousarray(images[:, :1])
     notes.append("they are grey" if images.shape[1] == 1 else "they are in three colours")
@@ -266,20 +260,21 @@ def _unreadable() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
 
 
-def _sizes(paths: Sequence[Path]) -> tuple[list[tuple[int, int]], list[str]]:
-    """Height and width of each image, from its first bytes; and the files that have none."""
-    pillow, sizes, unreadable = _pillow(), [], []
+def _size(path: Path) -> tuple[int, int]:
+    """Height and width of an image, from its first bytes."""
+    with _pillow().Image.open(path) as image:
+        turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+        return image.size if turned else image.size[::-1]
+
+
+def _read(paths: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
+    """What is read of each image; in the end, files of which it could not be read are refused."""
+    unreadable = []
     for path in paths:
         try:
-            with pillow.Image.open(path) as image:
-                turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
-                sizes.append(image.size if turned else image.size[::-1])
+            yield read(path)
         except _unreadable() as problem:
             unreadable.append(f"{path} ({problem})")
-    return sizes, unreadable
-
-
-def _require_readable(unreadable: list[str]) -> None:
     if unreadable:
         count = "1 file" if len(unreadable) == 1 else f"{len(unreadable)} files"
         raise InvalidInput(f"{count} cannot be read as images: {first_of(unreadable)}. Delete or replace them")

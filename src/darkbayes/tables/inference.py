@@ -40,10 +40,9 @@ def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:
     if not len(rows):
         raise InvalidInput(f"{name!r} is missing in every row of {table.source}: there is nothing to learn")
     if len(rows) < LEAST_ROWS:
-        raise InvalidInput(
-            f"{table.source} has {len(rows)} row{'s' * (len(rows) != 1)} with a value of {name!r}: at least "
-            f"{LEAST_ROWS} are needed, and hundreds for results worth having"
-        )
+        count = f"{len(rows)} row{'s' * (len(rows) != 1)} with a value of {name!r}"
+        needed = f"at least {LEAST_ROWS} are needed, and hundreds for results worth having"
+        raise InvalidInput(f"{table.source} has {count}: {needed}")
     for target in targets:
         if table.columns[target].kind == "number":
             require_finite(table, target, rows)
@@ -90,10 +89,9 @@ def infer_inputs(
 
 def _target_column(table: Table, target: str) -> Column:
     if target not in table.columns and all(NUMBER.fullmatch(name) for name in table.columns):
-        raise InvalidInput(
-            f"{table.source} has no column {target!r}, and its first line holds numbers ({listed(list(table.columns))})"
-            ": put a line with the names of the columns above it"
-        )
+        holds = f"its first line holds numbers ({listed(list(table.columns))})"
+        remedy = "put a line with the names of the columns above it"
+        raise InvalidInput(f"{table.source} has no column {target!r}, and {holds}: {remedy}")
     if target not in table.columns and len(table.columns) == 1:
         alone = f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}"
         raise InvalidInput(f"{alone}: if something separates several in there, say what", option="delimiter")
@@ -160,10 +158,8 @@ def require_finite(table: Table, name: str, rows: np.ndarray) -> None:
     infinite = rows[np.isinf(table.columns[name].values[rows])]
     if len(infinite):
         others = f" ({len(infinite)} such cells)" if len(infinite) > 1 else ""
-        raise InvalidInput(
-            f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: correct it, or leave the "
-            "cell empty if the value is missing"
-        )
+        remedy = "correct it, or leave the cell empty if the value is missing"
+        raise InvalidInput(f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: {remedy}")
 
 
 def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> Category | str:

@@ -15,7 +15,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.arrow import arrow, coded, decoded, floats, is_number, is_text
 from darkbayes.tables.cells import MISSING, PADDED, read_cells, trimmed
 from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
-from darkbayes.tables.csvfile import BadRow, Block, CsvFile
+from darkbayes.tables.csvfile import BadRow, Block, open_csv
 
 
 def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) -> Table:
@@ -118,15 +118,14 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
 
 def _read_csv(path: Path, delimiter: str | None) -> Table:
     pa = arrow()
-    with CsvFile(path, delimiter) as file:
+    with open_csv(path, delimiter) as file:
         types = dict.fromkeys(range(len(file.names)), pa.string())
         parts = [parse_rows(block, len(file.names), types) for block in file.blocks()]
     bad = [row for _, _, ragged in parts for row in ragged]
     if bad:
         separates = f"{file.delimiter!r} was taken to separate columns"
-        raise InvalidInput(
-            f"{path}: {first_of(bad)} ({separates}). Put quotes around text that holds it, or correct these lines"
-        )
+        remedy = "Put quotes around text that holds it, or correct these lines"
+        raise InvalidInput(f"{path}: {first_of(bad)} ({separates}). {remedy}")
     if not parts:
         raise no_rows(str(path), len(file.names))
     lines = np.concatenate([numbers for _, numbers, _ in parts])
@@ -141,11 +140,9 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> Table:
-    def place(row: int) -> str:
-        return f"{unit} {lines[row]}"
-
-    columns = {name: _column(name, rows.column(k), place) for k, name in enumerate(names)}
-    return Table(columns, lines, unit, str(path))
+    table = Table({}, lines, unit, str(path))
+    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
+    return table
 
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:

@@ -95,6 +95,11 @@ class TableSchema:
         return tuple(column for column in self.columns if isinstance(column, Category))
 
     @property
+    def wanted(self) -> dict[str, tuple[str, ...] | None]:
+        """The columns to read, and the categories of each; None for numbers."""
+        return {column.name: column.categories if isinstance(column, Category) else None for column in self.columns}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of one input of the network."""
         flags = sum(column.flagged for column in self.columns)

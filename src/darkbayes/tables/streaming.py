@@ -14,9 +14,9 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.arrow import arrow, decoded, is_number, is_text
-from darkbayes.tables.cells import missing_in, read_cells, wanted_of
+from darkbayes.tables.cells import missing_in, read_cells
 from darkbayes.tables.columns import first_of, require_columns, require_distinct
-from darkbayes.tables.csvfile import BadRow, CsvFile, name_of
+from darkbayes.tables.csvfile import BadRow, name_of, open_csv
 from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
 from darkbayes.tables.schema import Frame, TableSchema
 from darkbayes.tables.unlike import Unlike
@@ -67,13 +67,10 @@ class Batches:
     """The rows of a file in batches; see `read_batches`.
 
     Attributes:
-        unit: What the `lines` of a batch count: "line" or "row".
-        no_places: The `places` of no row.
-        bad: The rows that were left out, the first `KEPT_BAD` of them.
-        num_bad: How many were left out.
+        unit: What the `places` of a batch count, "line" or "row"; `no_places` are those of no row.
+        bad: The rows that were left out, the first `KEPT_BAD` of them; `num_bad` is the number of all.
         num_rows: How many were delivered.
         no_target: How many rows were left out because they have no target, if it was asked for.
-        names: The file's columns.
     """
 
     no_places = np.empty(0, np.int64)
@@ -92,7 +89,7 @@ class Batches:
         self._source, self._name, self._delimiter = source, name_of(source), delimiter
         self._schema, self._skip = schema, on_bad == "skip"
         self._target = schema.target if target else None
-        self._wanted = wanted_of(schema) | ({} if self._target is None else self._target.columns)
+        self._wanted = schema.wanted | ({} if self._target is None else self._target.columns)
         fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(self._wanted), 1)), 1)
         self._rows = fitting if rows is None else require_count("rows", rows)
         self._parquet = is_parquet(source)
@@ -141,7 +138,7 @@ class Batches:
 
     def _header(self) -> list[str]:
         if not self._parquet:
-            with CsvFile(self._source, self._delimiter) as file:
+            with open_csv(self._source, self._delimiter) as file:
                 return list(file.names)
         with self._open_parquet() as file:
             names = file.schema_arrow.names
@@ -172,12 +169,13 @@ class Batches:
 
     def _csv_parts(self) -> Iterator[Batch]:
         pa = arrow()
-        with CsvFile(self._source, self._delimiter) as file:
+        size = len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
+        with open_csv(self._source, self._delimiter) as file:
             numbered = {name: at for at, name in enumerate(file.names)}
             kinds = {name: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()}
             types = {numbered[name]: kind for name, kind in kinds.items()}
             for block in file.blocks():
-                self._share = file.share
+                self._share = file.share(size)
                 rows, lines, bad = parse_rows(block, len(file.names), types)
                 yield self._converted({name: rows.column(str(numbered[name])) for name in self._wanted}, lines, bad)
 

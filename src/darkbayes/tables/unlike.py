@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from darkbayes.tables.cells import quoted, wanted_of
+from darkbayes.tables.cells import quoted
 from darkbayes.tables.columns import SHOWN, listed, nearest
 from darkbayes.tables.schema import Category, Frame, TableSchema
 
@@ -46,7 +46,7 @@ class Unlike:
 
     def notes(self, names: Sequence[str]) -> list[str]:
         """What there is to know of the rows so far, in words, and of the columns that came but not to the fit."""
-        wanted, notes = list(wanted_of(self._schema)), []
+        wanted, notes = list(self._schema.wanted), []
         met = {*wanted, *self._schema.ignored, *self._schema.target.columns}
         extra = [name for name in dict.fromkeys(names) if name not in met]
         if extra:
