@@ -6,12 +6,15 @@ be said, ``where``.
 """
 
 import asyncio
+import contextlib
+import errno
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,11 +22,10 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from darkbayes.errors import InvalidInput, require_count
 from darkbayes.metrics import LEVEL
-from darkbayes.serve.answers import as_csv, as_json
-from darkbayes.serve.description import SUMMARY, describe_model, describe_predict, responses
-from darkbayes.serve.limits import LIMITS, Limits, Refused
-from darkbayes.serve.reading import Reader, read_level
+from darkbayes.serve.description import SUMMARY, as_csv, as_json, describe_model, describe_predict, responses
+from darkbayes.serve.reading import LIMITS, Limits, Reader, Refused, read_level
 from darkbayes.shipped import Shipped
 from darkbayes.version import __version__
 
@@ -34,6 +36,9 @@ POLICY = (
 """What the pages may load: nothing but what they hold and what this service answers."""
 MOST_TOLD = 4000
 """Bytes of notes that travel in the head of a CSV's answer."""
+HOST, PORT, MOST_PORT = "127.0.0.1", 8000, 2**16 - 1
+GRACE = 5
+"""Seconds that requests have to finish in when the service is stopped."""
 ROUTES = "/, /predict, /schema, /healthz, /docs and /openapi.json"
 
 
@@ -42,33 +47,22 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     # What took too long goes on in its thread and keeps it busy, so that a machine that is behind refuses early.
     pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="predict")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         pool.shutdown(wait=False, cancel_futures=True)
 
+    target, reader = shipped.schema.target, Reader(shipped.schema, limits)
+    about = f"Predictions of {target.name}"
     app = FastAPI(
-        title=f"Predictions of {shipped.schema.target.name}",
-        version=__version__,
-        description=SUMMARY,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
+        title=about, version=__version__, description=SUMMARY, docs_url=None, redoc_url=None, lifespan=lifespan
     )
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(Exception, _failed)
-    reader = Reader(shipped.schema, limits)
-    about = describe_model(shipped, reader)
-    pages = {name: _page(name) for name in ("page", "api")}
+    for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
+        app.add_exception_handler(kind, handler)
+    model, pages = describe_model(shipped.version, reader), {name: _page(name) for name in ("page", "api")}
+    described: dict[str, Any] = {"responses": responses(target), "openapi_extra": describe_predict(reader)}
 
-    @app.post(
-        "/predict",
-        summary="Predict rows",
-        response_model=None,
-        responses=responses(shipped),
-        openapi_extra=describe_predict(shipped, reader),
-    )
+    @app.post("/predict", summary="Predict rows", response_model=None, **described)
     async def predict(request: Request) -> Response:
         read = reader.csv if _sends_csv(request) else reader.json
         try:
@@ -83,11 +77,9 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
             chosen = asked.level or level or LEVEL
             prediction = shipped.predict(asked.inputs)
             if not wants_csv:
-                content = as_json(prediction, shipped.schema.target, chosen, asked.notes)
-                return Response(content, media_type="application/json")
-            content = as_csv(prediction, shipped.schema.target, chosen)
+                return Response(as_json(prediction, target, chosen, asked.notes), media_type="application/json")
             head = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
-            return Response(content, media_type="text/csv", headers=head)
+            return Response(as_csv(prediction, target, chosen), media_type="text/csv", headers=head)
 
         running = asyncio.get_running_loop().run_in_executor(pool, work)
         try:
@@ -98,11 +90,11 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
 
     @app.get("/schema", summary="The columns that the model reads, and what it predicts")
     async def schema() -> dict[str, Any]:
-        return about
+        return model
 
     @app.get("/healthz", summary="Whether the service is up")
     async def healthz() -> dict[str, str]:
-        return {"status": "ok", "version": __version__, "target": shipped.schema.target.name}
+        return {"status": "ok", "version": __version__, "target": target.name}
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -141,10 +133,7 @@ def _wants_csv(request: Request) -> bool:
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
-    """The body, of which no more is kept than is allowed.
-
-    What is too long is read to its end all the same: whoever still sends cannot read the answer.
-    """
+    """The body; what is too long is read to its end all the same: whoever still sends cannot read the answer."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(limits.seconds):
@@ -189,3 +178,49 @@ async def _failed(request: Request, problem: Exception) -> Response:
 def _json(status: int, content: dict[str, Any], headers: Any) -> Response:
     # With what is not ASCII escaped: half of a surrogate pair in a quoted name has no UTF-8.
     return Response(json.dumps(content), status, headers, media_type="application/json")
+
+
+def serve(
+    path: Path | str, *, host: str = HOST, port: int = PORT, limits: Limits = LIMITS, quiet: bool = False
+) -> None:
+    """Serve the student of a run's folder or an ONNX file until interrupted; quiet, it says its address alone.
+
+    By default only this machine can reach it, and nobody is asked for a password. Port 0 is any that is free.
+    """
+    import uvicorn
+
+    shipped = Shipped(path)
+    with _listening(host, port) as listener:
+        app = make_app(shipped, limits)
+        address, number = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        print(f"http://{shown}:{number}", flush=True)
+        if not quiet:
+            print(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C", flush=True)
+            if not address.startswith("127.") and address != "::1":
+                print("other machines can reach this address, and no password is asked for", flush=True)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
+        )
+        # The customary way to stop it.
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that is bound, or why there is none."""
+    if require_count("port", port, 0) > MOST_PORT:
+        raise InvalidInput(f"port must lie in 0..{MOST_PORT}, not {port}")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address[:2], family=family)
+    except (socket.gaierror, UnicodeError) as problem:
+        raise InvalidInput(f"host {host!r} is no address of this machine ({problem}): try {HOST}") from None
+    except OSError as problem:
+        if problem.errno == errno.EADDRINUSE:
+            error = f"port {port} of {host} is in use: name another, or 0 for any that is free"
+        elif problem.errno == errno.EACCES:
+            error = f"port {port} may not be used by this user: name one above 1023"
+        else:
+            error = f"nothing can listen on {host}:{port} ({problem.strerror}): try {HOST}"
+        raise InvalidInput(error) from None

@@ -1,12 +1,17 @@
-"""What the service says of itself: the model's inputs and target, and how to ask, in the form of OpenAPI."""
+"""What the service says: its predictions; and of itself, the model's inputs and target, and how to ask, as OpenAPI has it."""
 
 import csv
 import io
+import json
+import math
 from typing import Any
 
+import numpy as np
+
 from darkbayes.metrics import LEVEL
+from darkbayes.outcomes import Prediction, Target
 from darkbayes.serve.reading import LEVEL_FORM, Reader
-from darkbayes.shipped import Shipped
+from darkbayes.tables.cells import text_of
 from darkbayes.tables.schema import Category, Number, Schema, TableSchema
 
 SUMMARY = (
@@ -22,30 +27,29 @@ REASONS = {
     503: "The answer took too long: send fewer rows.",
 }
 TEXT = {"type": "string"}
+DIGITS = 7
+"""Significant digits of an answer's numbers: those that a float32 has."""
 
 
-def describe_model(shipped: Shipped, reader: Reader) -> dict[str, Any]:
+def describe_model(version: str, reader: Reader) -> dict[str, Any]:
     """The answer of ``/schema``."""
-    schema, target, limits = shipped.schema, shipped.schema.target, reader.limits
+    schema, target, limits = reader.schema, reader.schema.target, reader.limits
     if isinstance(schema, TableSchema):
-        inputs = {
-            "input": "table",
-            "columns": [_column(column) for column in schema.columns],
-            "ignored": schema.ignored,
-        }
+        columns = [_column(column) for column in schema.columns]
+        inputs = {"input": "table", "columns": columns, "ignored": schema.ignored}
     else:
         size = {name: getattr(schema, name) for name in ("channels", "height", "width")}
         inputs = {"input": "images", "image": size | {"mean": schema.center}}
     predicted = {"task": target.task, "views": list(target.views), "target": target.described()}
     most = {"bytes": limits.body, "rows": limits.rows, "seconds": limits.seconds}
-    return {"version": shipped.version} | inputs | predicted | {"level": LEVEL, "limits": most}
+    return {"version": version} | inputs | predicted | {"level": LEVEL, "limits": most}
 
 
-def describe_predict(shipped: Shipped, reader: Reader) -> dict[str, Any]:
+def describe_predict(reader: Reader) -> dict[str, Any]:
     """What OpenAPI is told of ``/predict`` beyond its name."""
-    example = _example(shipped.schema)
+    example = _example(reader.schema)
     content: dict[str, Any] = {"application/json": {"schema": reader.form(), "example": {reader.items: [example]}}}
-    if isinstance(shipped.schema, TableSchema):
+    if isinstance(reader.schema, TableSchema):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([example, example.values()])
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
@@ -55,21 +59,16 @@ def describe_predict(shipped: Shipped, reader: Reader) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}, "parameters": [level]}
 
 
-def responses(shipped: Shipped) -> dict[int | str, dict[str, Any]]:
+def responses(target: Target) -> dict[int, dict[str, Any]]:
     """What OpenAPI is told of the answers of ``/predict``."""
     error = {"application/json": {"schema": _object({"error": TEXT, "remedy": TEXT, "where": TEXT}, 2)}}
     notes = {"type": "array", "items": TEXT, "description": "What is unlike the data that were seen."}
-    rows = {"type": "array", "items": _object(shipped.schema.target.answer_form())}
+    rows = {"type": "array", "items": _object(target.answer_form())}
     answer = {"target": TEXT, "task": TEXT, "level": LEVEL_FORM, "predictions": rows, "notes": notes}
-    good = {
-        "description": "The predictions, in the order of the rows.",
-        "content": {
-            "application/json": {"schema": _object(answer)},
-            "text/csv": {"schema": TEXT | {"description": "The same, if Accept asks for text/csv."}},
-        },
-    }
-    answers: dict[int | str, dict[str, Any]] = {200: good}
-    return answers | {status: {"description": reason, "content": error} for status, reason in REASONS.items()}
+    same = {"schema": TEXT | {"description": "The same, if Accept asks for text/csv."}}
+    content = {"application/json": {"schema": _object(answer)}, "text/csv": same}
+    good = {"description": "The predictions, in the order of the rows.", "content": content}
+    return {200: good} | {status: {"description": reason, "content": error} for status, reason in REASONS.items()}
 
 
 def _column(column: Number | Category) -> dict[str, Any]:
@@ -97,3 +96,30 @@ def _typical(column: Number | Category) -> Any:
 
 def _object(properties: dict[str, Any], required: int | None = None) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)[:required]}
+
+
+def as_json(prediction: Prediction, target: Target, level: float, notes: list[str]) -> bytes:
+    """The whole answer; what no JSON number can hold is null."""
+    columns = {name: _plain(values) for name, values in target.answer(prediction, level).items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    answer = {"target": target.name, "task": target.task, "level": level, "predictions": rows, "notes": notes}
+    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+
+
+def as_csv(prediction: Prediction, target: Target, level: float) -> bytes:
+    """One line per row under a header, as `darkbayes predict` writes them."""
+    columns = target.table(prediction, level)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*map(_plain, columns.values()), strict=True):
+        writer.writerow(text_of(value) if isinstance(value, bool) else value for value in row)
+    return text.getvalue().encode()
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Plain numbers without digits that mean nothing, None where one is not finite; or what else there is."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    short = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values.ravel().tolist()]
+    return np.asarray(short, object).reshape(values.shape).tolist()

@@ -1,10 +1,11 @@
-"""What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and what there is to note of it.
+"""What a request's body holds: rows of a table as JSON or CSV, or images as JSON; and how much of them it may hold.
 
 A body of JSON is checked by a model of pydantic that is made from the schema, whose cells are read as those of files
 are (`darkbayes.tables.cells`); a CSV is read as a file is.
 """
 
 import base64
+import dataclasses
 import functools
 import io
 import math
@@ -24,9 +25,8 @@ from pydantic import (
     create_model,
 )
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.metrics import LEVEL
-from darkbayes.serve.limits import Limits, Refused
 from darkbayes.tables.cells import category_of, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
 from darkbayes.tables.csvfile import DELIMITERS
@@ -44,8 +44,6 @@ MOST_COLUMNS = 100_000
 """Names in the header of a CSV: twice what a network may read."""
 MARK = b"\xef\xbb\xbf"
 """What some programs write before UTF-8."""
-
-
 LEVEL_FORM = {
     "type": "number",
     "exclusiveMinimum": 0,
@@ -53,6 +51,35 @@ LEVEL_FORM = {
     "default": LEVEL,
     "description": "The probability with which an interval holds the target.",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The most that one request may ask for."""
+
+    body: int = 8 * 2**20
+    """Bytes of the body."""
+    rows: int = 10_000
+    """Rows or images."""
+    seconds: float = 20.0
+    """For the body to arrive, and again for the answer to be computed."""
+
+    def __post_init__(self) -> None:
+        require_count("body", self.body)
+        require_count("rows", self.rows)
+        require_positive("seconds", self.seconds)
+
+
+LIMITS = Limits()
+
+
+class Refused(Exception):
+    """A request that is not answered: the HTTP status, what was wrong, what to do instead, and where it was wrong."""
+
+    def __init__(self, status: int, error: str, remedy: str, where: str | None = None):
+        super().__init__(error)
+        self.status = status
+        self.content = {"error": error, "remedy": remedy} | ({} if where is None else {"where": where})
 
 
 class Asked(NamedTuple):
@@ -73,12 +100,7 @@ def read_level(level: Any) -> float | None:
 
 
 class Reader:
-    """Reads the bodies of requests to one model.
-
-    Args:
-        schema: what the model reads.
-        limits: what a body may hold.
-    """
+    """Reads the bodies of requests to one model."""
 
     def __init__(self, schema: Schema, limits: Limits):
         self.schema, self.limits = schema, limits
@@ -109,8 +131,8 @@ class Reader:
             raise self._refused(problem) from None
         if isinstance(self.schema, ImageSchema):
             return Asked(np.stack(checked.images), checked.level, [])
-        names = list(dict.fromkeys(name for row in content["rows"] for name in row))
         columns, unlike = self.schema.columns, Unlike(self.schema)
+        names = list(dict.fromkeys(name for row in content["rows"] for name in row))
         try:
             require_columns([column.name for column in columns], names, "the body")
         except InvalidInput as problem:
@@ -183,17 +205,13 @@ def _row(schema: TableSchema) -> type[BaseModel]:
             whole = "whole numbers " if column.whole else ""
             seen = f"Seen: {whole}from {column.low:.6g} to {column.high:.6g}, median {column.fill:.6g}."
             kind, words, read, missing = float, "number", number_of, math.nan
-        cell = Annotated[
-            kind | None, BeforeValidator(read), WithJsonSchema({"type": [words, "null"], "description": seen})
-        ]
+        form = {"type": [words, "null"], "description": seen}
+        cell = Annotated[kind | None, BeforeValidator(read), WithJsonSchema(form)]
         # Names of columns are no names of attributes.
         fields[f"column_{place}"] = cell, Field(missing, validation_alias=column.name)
     names = [column.name for column in schema.columns]
     about = {"required": names, "description": "null is a missing value, and so is a key that only other rows have."}
     return create_model("Row", __config__=ConfigDict(json_schema_extra=about), **fields)
-
-
-# Images
 
 
 def _image(schema: ImageSchema) -> Any:

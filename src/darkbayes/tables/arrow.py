@@ -8,7 +8,7 @@ from darkbayes.errors import InvalidInput
 
 
 def arrow() -> Any:
-    """The library that reads files, with the parts that are used here."""
+    """The library, with the parts that are used here."""
     try:
         import pyarrow
         import pyarrow.compute

@@ -6,7 +6,7 @@
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.tables.arrow import arrow, coded, floats, is_arrow, is_number
-from darkbayes.tables.schema import Category, Frame, TableSchema
+from darkbayes.tables.schema import Frame
 
 MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
@@ -40,16 +40,7 @@ def is_missing(value: Any) -> bool:
 
 
 def number_of(value: Any) -> float:
-    """The number that a cell holds, NaN where it is missing.
-
-    Args:
-        value: of whatever kind.
-
-    Returns:
-        A finite number, or NaN.
-
-    Raises:
-        ValueError: it says what the cell is, for a message that begins with the name of the column.
+    """The number that a cell holds, NaN where it is missing; a ValueError says what another cell is.
 
     >>> number_of(" 12 "), number_of(12), number_of("NA")
     (12.0, 12.0, nan)
@@ -91,18 +82,10 @@ def text_of(value: Any) -> str | None:
 
 
 def category_of(value: Any, known: tuple[str, ...]) -> str | None:
-    """The category that a cell holds, None where it is missing.
+    """The category that a cell holds, None where it is missing; errors as for `number_of`.
 
-    Args:
-        value: of whatever kind.
-        known: the categories that there are.
-
-    Returns:
-        One of them, or what the cell says. A truth value is the category that says the same in other letters, a number
-        the one that is the same number in other digits.
-
-    Raises:
-        ValueError: as for `number_of`.
+    It is one of those known, or what the cell says. A truth value is the category that says the same in other letters,
+    a number the one that is the same number in other digits.
 
     >>> category_of("TRUE", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
     ('true', '1', '1')
@@ -152,32 +135,21 @@ def quoted(value: Any) -> str:
     >>> quoted("red"), quoted(["red"]), quoted("x" * 100)[-10:]
     ("'red'", 'a list', 'xxxxxxx...')
     """
-    kinds: Sequence[tuple[type, str]] = ((dict, "an object"), (list, "a list"), (np.ndarray, "an array"))
-    nested = next((word for kind, word in kinds if isinstance(value, kind)), None)
-    if nested:
-        return nested
+    for kind, word in ((dict, "an object"), (list, "a list"), (np.ndarray, "an array")):
+        if isinstance(value, kind):
+            return word
     if isinstance(value, int) and abs(value) >= 10**MOST_QUOTED:
         return "a huge number"
     shown = repr(value[: MOST_QUOTED + 1] if isinstance(value, str) else value)
     return shown if len(shown) <= MOST_QUOTED + 2 else shown[:MOST_QUOTED] + "..."
 
 
-def wanted_of(schema: TableSchema) -> dict[str, tuple[str, ...] | None]:
-    """The columns that a schema reads, and the categories of each; None for numbers."""
-    return {column.name: column.categories if isinstance(column, Category) else None for column in schema.columns}
-
-
 def read_cells(
     cells: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...] | None]
 ) -> tuple[Frame, list[tuple[int, str]]]:
-    """Columns as a frame holds them.
+    """The columns of numpy or arrow that are wanted, as a frame; and the rows that hold something else, and why.
 
-    Args:
-        cells: by name, of any kind: arrays of numpy or of arrow.
-        wanted: the columns to read, and the categories of each; None for numbers.
-
-    Returns:
-        The frame; and the rows that hold something else, each once, in order, and why.
+    What is wanted is as `TableSchema.wanted` has it; each row is reported once, in order.
     """
     frame, strays = {}, {}
     for name, known in wanted.items():
@@ -188,23 +160,24 @@ def read_cells(
 
 def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
     if is_arrow(cells):
-        return _arrow_numbers(cells)
-    if cells.dtype.kind in "iuf":
-        values = cells.astype(np.float64)
-        return values, _infinite(values)
-    return _each(cells, number_of, np.empty(len(cells), np.float64))
+        values, wrong = _arrow_numbers(cells)
+    elif cells.dtype.kind in "iuf":
+        values, wrong = cells.astype(np.float64), {}
+    else:
+        return _each(cells, number_of, np.empty(len(cells), np.float64))
+    return values, dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite") | wrong
 
 
 def _categories(cells: Any, known: tuple[str, ...]) -> tuple[np.ndarray, dict[int, str]]:
     read = functools.partial(category_of, known=known)
     if is_arrow(cells):
-        if arrow().types.is_boolean(cells.type):
-            cells = _truths(cells)
-        elif not is_number(cells.type):
+        pa = arrow()
+        if pa.types.is_boolean(cells.type):
+            cells = pa.compute.if_else(cells, TRUTH[1], TRUTH[0])
+        if not is_number(cells.type):
             distinct, codes = coded(trimmed(cells))
             return objects(map(read, distinct))[codes], {}
-        else:
-            cells = floats(cells)
+        cells = floats(cells)
     if cells.dtype.kind in "iuf":
         distinct, codes = np.unique(cells.astype(np.float64), return_inverse=True)
         return objects(map(read, distinct.tolist()))[codes], {}
@@ -219,10 +192,6 @@ def _each(cells: np.ndarray, read: Callable[[Any], Any], values: np.ndarray) -> 
         except ValueError as problem:
             wrong[row] = str(problem)
     return values, wrong
-
-
-def _infinite(values: np.ndarray) -> dict[int, str]:
-    return dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite")
 
 
 def _arrow_numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
@@ -240,15 +209,7 @@ def _arrow_numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
             wrong = {row: f"{quoted(texts[row].as_py())}, not a number" for row in stray}
             numeric = pa.compute.if_else(fits, texts, pa.scalar(None, texts.type)).cast(pa.float64())
         cells = numeric
-    values = floats(cells)
-    return values, _infinite(values) | wrong
-
-
-def _truths(values: Any) -> np.ndarray:
-    """Truth values by their names, None where one is missing."""
-    pa = arrow()
-    numbers = pa.compute.fill_null(values.cast(pa.int8()), len(TRUTH)).to_numpy()
-    return np.asarray([*TRUTH, None], object)[numbers]
+    return floats(cells), wrong
 
 
 def trimmed(values: Any) -> Any:

@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -19,18 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.cells import (
-    NUMBER,
-    PADDED,
-    TRUTH,
-    float_of,
-    is_missing,
-    objects,
-    quoted,
-    read_cells,
-    text_of,
-    wanted_of,
-)
+from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, float_of, is_missing, objects, quoted, read_cells, text_of
 from darkbayes.tables.schema import Frame, Predicted, TableSchema
 
 SHOWN = 5
@@ -94,9 +84,6 @@ def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "t
         names: the columns' names for a matrix; ``x0``, ``x1`` and so on unless given.
         source: what messages call the data.
 
-    Returns:
-        The table.
-
     >>> table = from_columns({"size": [1, 2.5, None], "colour": ["red", None, "blue"], "new": [True, False, True]})
     >>> [(name, column.kind) for name, column in table.columns.items()]
     [('size', 'number'), ('colour', 'text'), ('new', 'boolean')]
@@ -119,9 +106,9 @@ def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "t
     lengths = {name: len(values) for name, values in named}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"the columns of {source} must be of one length, not {lengths}")
-    lines = np.arange(next(iter(lengths.values()), 0))
-    columns = {name: _column_of_values(name, values, lambda row: f"index {row}") for name, values in named}
-    return Table(columns, lines, "index", source)
+    table = Table({}, np.arange(next(iter(lengths.values()), 0)), "index", source)
+    table.columns.update({name: _column_of_values(name, values, table.place) for name, values in named})
+    return table
 
 
 def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Column:
@@ -134,7 +121,7 @@ def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Co
         pandas = hasattr(values, "iloc")
         return Column("number", values.to_numpy(np.float64, na_value=np.nan) if pandas else values.astype(np.float64))
     if values.dtype.kind in "mM":
-        return Column("unusable", np.empty(0), dates_problem(name, str(next(iter(values), values.dtype))))
+        return dates(name, str(next(iter(values), values.dtype)))
     return _column_of_objects(name, np.asarray(values, object), place)
 
 
@@ -144,9 +131,9 @@ def _column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str
     there = [value for value in plain if value is not None]
     for value in there:
         if isinstance(value, datetime.date | datetime.time | datetime.timedelta | np.datetime64):
-            return Column("unusable", np.empty(0), dates_problem(name, str(value)))
+            return dates(name, str(value))
         if not isinstance(value, str | Real | Decimal | np.bool_):
-            return Column("unusable", np.empty(0), kind_problem(name, type(value).__name__))
+            return strange(name, type(value).__name__)
     if there and all(isinstance(value, Real | Decimal) and not isinstance(value, bool) for value in there):
         numbers = np.asarray([np.nan if value is None else float_of(value) for value in plain])
         return Column("number", numbers, cells=values)
@@ -158,18 +145,7 @@ def _column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str
 def column_of_texts(
     name: str, texts: Sequence[str | None], codes: np.ndarray, cells: Any, place: Callable[[int], str]
 ) -> Column:
-    """A column of text, which may prove to be of something else.
-
-    Args:
-        name: the column's, for messages.
-        texts: its different cells, without blanks around them; None for those that are missing.
-        codes: the number of each row's cell in `texts`.
-        cells: what the column was read from.
-        place: says in words where a row is.
-
-    Returns:
-        The column.
-    """
+    """A column of text, which may prove to be of something else: its different cells, and the number of each row's."""
     counts = np.bincount(codes, minlength=len(texts))
 
     def holding(pattern: re.Pattern[str]) -> np.ndarray:
@@ -189,36 +165,34 @@ def column_of_texts(
         return Column("number", values[codes], cells=cells)
     if all(text is None or text.lower() in TRUTH for text in texts):
         return Column("boolean", objects(text and text.lower() for text in texts)[codes])
-    dates, commas = holding(_DATE) & ~numeric, holding(_DECIMAL_COMMA)
-    problem = ""
-    if counts[dates].sum() > total / 2:
-        problem = dates_problem(name, example(dates)[1:-1])
-    elif counts[commas].any() and counts[commas | numeric].sum() == total:
-        problem = (
-            f"{name!r} holds numbers with commas, such as {example(commas)}: write them with a decimal point (1.5), "
-            "and nothing between thousands"
-        )
-    elif counts[numeric].sum() > total / 2:
+    dated, commas = holding(_DATE) & ~numeric, holding(_DECIMAL_COMMA)
+    if counts[dated].sum() > total / 2:
+        return dates(name, example(dated)[1:-1], cells)
+    if counts[commas].any() and counts[commas | numeric].sum() == total:
+        such = f"numbers with commas, such as {example(commas)}"
+        return _unusable(name, f"{such}: write them with a decimal point (1.5), and nothing between thousands", cells)
+    if counts[numeric].sum() > total / 2:
         strays = np.flatnonzero((there & ~numeric)[codes])
         others = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
-        problem = (
-            f"{name!r} holds numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{others}: "
-            "correct it, leave the cell empty if the value is missing"
-        )
-    return Column("unusable", np.empty(0), problem, cells=cells) if problem else Column("text", objects(texts)[codes])
+        such = f"numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{others}"
+        return _unusable(name, f"{such}: correct it, leave the cell empty if the value is missing", cells)
+    return Column("text", objects(texts)[codes])
 
 
-def dates_problem(name: str, example: str) -> str:
-    """Why a column of dates cannot be used."""
-    return (
-        f"{name!r} holds dates or times, such as {example!r}, which mean nothing to a network as they are: turn them "
-        "into numbers (say days since the first, the month, the hour)"
-    )
+def _unusable(name: str, holds: str, cells: Any = None) -> Column:
+    return Column("unusable", np.empty(0), f"{name!r} holds {holds}", cells=cells)
 
 
-def kind_problem(name: str, kind: str) -> str:
-    """Why a column of some other kind cannot be used."""
-    return f"{name!r} holds values of the kind {kind}, which are neither numbers nor text: turn them into one of these"
+def dates(name: str, example: str, cells: Any = None) -> Column:
+    """A column of dates, and why it cannot be used."""
+    such = f"dates or times, such as {example!r}, which mean nothing to a network as they are"
+    return _unusable(name, f"{such}: turn them into numbers (say days since the first, the month, the hour)", cells)
+
+
+def strange(name: str, kind: str) -> Column:
+    """A column of some other kind, and why it cannot be used."""
+    such = f"values of the kind {kind}, which are neither numbers nor text"
+    return _unusable(name, f"{such}: turn them into one of these")
 
 
 def unusable(table: Table, name: str) -> InvalidInput:
@@ -238,34 +212,17 @@ def texts_of(column: Column) -> np.ndarray:
 def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> Frame:
     """The columns that a schema reads, of all rows or of those given by their indices.
 
-    Args:
-        table: from `read_table` or `from_columns`.
-        schema: what to read of it.
-        rows: indices of the rows; all unless given.
-
-    Returns:
-        What the schema's `encode` and `matrices` take.
-
     >>> from darkbayes.tables.schema import Number
     >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
     >>> schema = TableSchema((size,), target=None)
     >>> frame_of(from_columns({"colour": ["red", "blue"], "size": ["1", "2"]}), schema)
     {'size': array([1., 2.])}
     """
-    return _read(table, wanted_of(schema), rows)
+    return _read(table, schema.wanted, rows)
 
 
 def target_of(table: Table, target: Predicted, rows: np.ndarray | None = None) -> np.ndarray:
-    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing.
-
-    Args:
-        table: that holds it.
-        target: what is predicted.
-        rows: indices of the rows; all unless given.
-
-    Returns:
-        The values, with the rows along the first axis.
-    """
+    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing."""
     return target.joined(_read(table, target.columns, rows))
 
 
@@ -288,14 +245,10 @@ def _read(table: Table, wanted: Mapping[str, tuple[str, ...] | None], rows: np.n
 
 def require_distinct(names: Sequence[str], source: str) -> None:
     """Refuse names that occur twice."""
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    twice = [name for name, count in seen.items() if count > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InvalidInput(
-            f"{source} has several columns of the name {listed(twice)}: rename them or delete all but one"
-        )
+        remedy = "rename them or delete all but one"
+        raise InvalidInput(f"{source} has several columns of the name {listed(twice)}: {remedy}")
 
 
 def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) -> None:
@@ -307,11 +260,10 @@ def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) ->
     """
     there = set(names)
     lacking = [name for name in wanted if name not in there]
-    if not lacking:
-        return
-    near = [close for close in (nearest(name, names) for name in lacking[:SHOWN]) if close]
-    hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
-    raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
+    if lacking:
+        near = list(filter(None, (nearest(name, names) for name in lacking[:SHOWN])))
+        hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
+        raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
@@ -320,6 +272,12 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
     folded = {other.casefold().strip(): other for other in reversed(short)}
     close = difflib.get_close_matches(name.casefold().strip()[:MOST_COMPARED], folded, n=1)
     return folded[close[0]] if close else None
+
+
+def first_of(things: Sequence[Any], count: int | None = None) -> str:
+    """The first few of some things for a message; `count` is how many there are if some were not kept."""
+    more = (len(things) if count is None else count) - min(len(things), SHOWN)
+    return "; ".join(map(str, things[:SHOWN])) + (f"; and {more} more" if more > 0 else "")
 
 
 def listed(names: Sequence[Any]) -> str:

@@ -6,29 +6,28 @@ as they should, by counting them. Other quotes (``5" pipe``) mean themselves unl
 rows are walked through one after another.
 """
 
+import contextlib
 import csv
 import dataclasses
 import gzip
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import SHOWN, require_distinct
+from darkbayes.tables.columns import require_distinct
 
 DELIMITERS = ",;\t|"
 """What may separate the columns, if nobody says."""
-
 BLOCK = 8 * 2**20
 """Bytes that are read at a time."""
-
 MOST_ROW = 64 * 2**20
 """Bytes of the longest row; beyond it, a quote was not closed."""
-
 SAMPLE = 2**20
 """Bytes in which the delimiter is looked for."""
 
@@ -69,49 +68,38 @@ class Block:
         if len(filled) != rows:
             last = self.line + newlines - 1
             raise InvalidInput(f"lines {self.line} to {last} hold quotes that can be read in two ways: double them")
-        return self.line + np.searchsorted(np.flatnonzero(_bytes(self.data) == _NEWLINE), filled)
+        return self.line + np.searchsorted(np.flatnonzero(np.frombuffer(self.data, np.uint8) == _NEWLINE), filled)
+
+
+@contextlib.contextmanager
+def open_csv(source: Path | bytes, delimiter: str | None = None) -> Iterator["CsvFile"]:
+    """A CSV file, which may be compressed by gzip, or the content of one."""
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+        compressed = not isinstance(source, bytes) and stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        with gzip.open(stream) if compressed else stream as content:
+            yield CsvFile(name_of(source), stream, _universal(content), delimiter)
 
 
 class CsvFile:
-    """A CSV file that is open for reading.
+    """A CSV file that is open for reading: its names, then its rows."""
 
-    Args:
-        source: The file; one compressed by gzip will do. Or its content.
-        delimiter: What separates the columns; found out unless given.
-    """
+    def __init__(self, path: str, stream: BinaryIO, chunks: Iterator[bytes], delimiter: str | None):
+        self.path, self._stream, self._chunks = path, stream, chunks
+        self._rest, self._line = _head(path, chunks), 1
+        self.delimiter = _checked(delimiter) if delimiter else sniff(self._rest[:SAMPLE])
+        self.names = self._header()
 
-    def __init__(self, source: Path | bytes, delimiter: str | None = None):
-        self.path = name_of(source)
-        self._stream: BinaryIO = _open(source)
-        self._size = len(source) if isinstance(source, bytes) else source.stat().st_size
-        try:
-            self._chunks = _universal(self._stream)
-            self._rest, self._line = _head(self.path, self._chunks), 1
-            self.delimiter = _checked(delimiter) if delimiter else sniff(self._rest[:SAMPLE])
-            self.names = self._header()
-        except BaseException:
-            self._stream.close()
-            raise
-
-    def __enter__(self) -> "CsvFile":
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._stream.close()
-
-    @property
-    def share(self) -> float:
-        """The part of the file that has been read."""
-        file: Any = self._stream.fileobj if isinstance(self._stream, gzip.GzipFile) else self._stream
-        return file.tell() / self._size if self._size else 1.0
+    def share(self, size: int) -> float:
+        """The part of the file that has been read, of so many bytes."""
+        return self._stream.tell() / size if size else 1.0
 
     def _header(self) -> tuple[str, ...]:
         """The names of the columns, from the first line that is not blank."""
         while not self._rest.strip() and self._more():
             pass
         stripped = self._rest.lstrip(b"\n")
-        self._line += len(self._rest) - len(stripped)
-        self._rest = stripped
+        self._line, self._rest = self._line + len(self._rest) - len(stripped), stripped
         if not self._rest.strip():
             raise InvalidInput(f"{self.path} is empty: a table has a line with the names of its columns, and rows")
         while not len(ends := row_ends(self._rest, self.delimiter)):
@@ -134,28 +122,25 @@ class CsvFile:
         return bool(chunk)
 
     def _unclosed(self, line: int) -> InvalidInput:
-        return InvalidInput(
-            f"{self.path}: a quote that opens in the row of line {line} is not closed: close it, or double the quotes "
-            "that belong to the text"
-        )
+        remedy = "close it, or double the quotes that belong to the text"
+        return InvalidInput(f"{self.path}: a quote that opens in the row of line {line} is not closed: {remedy}")
 
     def _require_several(self, header: str, names: list[str]) -> None:
         others = [mark for mark in DELIMITERS if mark != self.delimiter and header.count(mark)]
         if len(names) == 1 and others:
-            likely = max(others, key=header.count)
-            raise InvalidInput(
-                f"{self.path} has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
-                f", but its first line ({_cut(header)!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
-            )
+            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
+            alone = f"has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
+            hint = f"its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
+            raise InvalidInput(f"{self.path} {alone}, but {hint}")
 
     def blocks(self) -> Iterator[Block]:
         """All rows below the header."""
         ended = False
         while not ended:
             ended = not self._more()
-            if ended and not self._rest.endswith(b"\n") and self._rest:
+            if ended and self._rest and not self._rest.endswith(b"\n"):
                 self._rest += b"\n"
-            ends = row_ends(self._rest, self.delimiter, last=True)
+            ends = row_ends(self._rest, self.delimiter) if b'"' in self._rest else [self._rest.rfind(b"\n")]
             cut = int(ends[-1]) + 1 if len(ends) else 0
             data, self._rest = self._rest[:cut], self._rest[cut:]
             if (ended and self._rest) or len(self._rest) > MOST_ROW:
@@ -176,45 +161,33 @@ def sniff(sample: bytes) -> str:
     whole = text[: text.rfind("\n") + 1] or text
 
     def merit(delimiter: str) -> tuple[bool, float, int]:
-        rows = []
+        rows = csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter)
         try:
-            for row in csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter):
-                rows += [len(row)] if row else []
-                if len(rows) == 100:
-                    break
+            widths = list(itertools.islice((len(row) for row in rows if row), 100))
         except csv.Error:
             return False, 0.0, 0
-        width = rows[0] if rows else 0
-        alike = sum(count == width for count in rows) / max(len(rows), 1)
+        width = widths[0] if widths else 0
+        alike = widths.count(width) / max(len(widths), 1)
         return width > 1, round(alike, 1), width
 
     return max(DELIMITERS, key=merit)
 
 
-def row_ends(data: bytes, delimiter: str, last: bool = False) -> np.ndarray:
-    r"""Where the line ends are that end rows; `last` says that no more than the last one is asked for.
+def row_ends(data: bytes, delimiter: str) -> np.ndarray:
+    r"""Where the line ends are that end rows.
 
     >>> row_ends(b'a,"b\nc"\nd,e\n', ",")
     array([ 7, 11])
     """
-    if b'"' not in data:
-        if last:
-            end = data.rfind(b"\n")
-            return np.asarray([end] if end >= 0 else [], np.int64)
-        return np.flatnonzero(_bytes(data) == _NEWLINE)
-    values = _bytes(data)
+    values = np.frombuffer(data, np.uint8)
     newlines, quotes = np.flatnonzero(values == _NEWLINE), np.flatnonzero(values == _QUOTE)
-    if _regular(values, quotes, delimiter):
-        return newlines[np.searchsorted(quotes, newlines) % 2 == 0]
-    return _walked(data, delimiter)
-
-
-def _regular(values: np.ndarray, quotes: np.ndarray, delimiter: str) -> bool:
-    """Whether every second quote opens a field, or goes on after a doubled quote, and the others close it."""
     opening, closing = quotes[::2], quotes[1::2]
     before = values[opening[opening > 0] - 1]
     after = values[closing[closing < len(values) - 1] + 1]
-    return all(np.isin(side, (ord(delimiter), _NEWLINE, _QUOTE)).all() for side in (before, after))
+    # Whether every second quote opens a field, or goes on after a doubled quote, and the others close it.
+    if all(np.isin(side, (ord(delimiter), _NEWLINE, _QUOTE)).all() for side in (before, after)):
+        return newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    return _walked(data, delimiter)
 
 
 def _walked(data: bytes, delimiter: str) -> np.ndarray:
@@ -228,37 +201,19 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
     return np.asarray(ends, np.int64)
 
 
-def _bytes(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint8)
-
-
 def name_of(source: Path | bytes) -> str:
     """What messages call a file, or a table that came without one."""
     return "the table" if isinstance(source, bytes) else str(source)
 
 
-def _open(path: Path | bytes) -> BinaryIO:
-    if isinstance(path, bytes):
-        return io.BytesIO(path)
-    with path.open("rb") as stream:
-        compressed = stream.read(2) == b"\x1f\x8b"
-    opener: Any = gzip.open if compressed else open
-    return opener(path, "rb")
-
-
-def _universal(stream: BinaryIO) -> Iterator[bytes]:
+def _universal(stream: io.BufferedIOBase) -> Iterator[bytes]:
     """A file's bytes, with line ends that are all alike."""
-    held = b""
+    ends = io.IncrementalNewlineDecoder(None, translate=True)
     while chunk := stream.read(BLOCK):
-        chunk, held = held + chunk, b""
-        if b"\r" in chunk:
-            if chunk.endswith(b"\r"):
-                chunk, held = chunk[:-1], b"\r"
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if chunk:
-            yield chunk
-    if held:
-        yield b"\n"
+        # It takes texts alone; in Latin-1 every byte is a letter.
+        if text := ends.decode(chunk.decode("latin-1")):
+            yield text.encode("latin-1")
+    yield ends.decode("", final=True).encode()
 
 
 def _head(path: str, chunks: Iterator[bytes]) -> bytes:
@@ -282,23 +237,12 @@ def _require_utf8(path: str, data: bytes, line: int) -> None:
         at = line + data.count(b"\n", 0, problem.start)
         around = data[max(problem.start - 8, 0) : problem.start + 8].decode("latin-1").split("\n")
         shown = next(part for part in around if not part.isascii())
-        raise InvalidInput(
-            f"{path} is not in UTF-8: line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read "
-            f"{shown!r}). Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
-        ) from None
+        holds = f"line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read {shown!r})"
+        remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
+        raise InvalidInput(f"{path} is not in UTF-8: {holds}. {remedy}") from None
 
 
 def _checked(delimiter: str) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r':
         raise InvalidInput(f"the delimiter must be one character other than a quote or a line end, not {delimiter!r}")
     return delimiter
-
-
-def _cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[:most] + "..."
-
-
-def listed_rows(bad: list[BadRow], count: int | None = None) -> str:
-    """The first few bad rows for a message; `count` is how many there are if some were not kept."""
-    more = (len(bad) if count is None else count) - min(len(bad), SHOWN)
-    return "; ".join(str(row) for row in bad[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

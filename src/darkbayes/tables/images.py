@@ -9,7 +9,7 @@ import dataclasses
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,20 +17,16 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.cells import objects
-from darkbayes.tables.columns import SHOWN, listed
+from darkbayes.tables.columns import first_of, listed
 from darkbayes.tables.inference import LEAST_ROWS
 from darkbayes.tables.schema import ImageSchema, Predicted
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """How the names of images end, in small or capital letters."""
-
 MOST_SIDE = 64
 """Pixels of the longest side that a network gets to see."""
-
 BATCH_IMAGES = 256
 """Images that are read at a time for prediction."""
-
-
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 
 
@@ -65,12 +61,10 @@ class ImageBatch:
 
     @property
     def places(self) -> np.ndarray:
-        """The file of each."""
         return objects(self.paths)
 
     @property
     def inputs(self) -> np.ndarray:
-        """What an exported student predicts from."""
         return self.images
 
     def __len__(self) -> int:
@@ -84,42 +78,29 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
-    """Read the images of a folder that has a subfolder per class.
-
-    Hidden files and files of another kind are passed over.
-    """
-    path = Path(path)
-    found, notes = _by_class(path)
-    paths = [image for images in found.values() for image in images]
-    labels = objects(name for name, images in found.items() for _ in images)
-    sizes, unreadable = _sizes(paths)
-    _require_readable(unreadable)
-    (height, width), note = _common_size(sizes)
+    """Read the images of a folder that has a subfolder per class; hidden files and other kinds are passed over."""
+    by_class, notes = _by_class(Path(path))
+    if len(by_class) == 1:
+        raise InvalidInput(f"{path} has images of one class alone, {next(iter(by_class))!r}: at least two are needed")
+    paths, labels = _flat(by_class)
+    if len(paths) < LEAST_ROWS:
+        needed = f"at least {LEAST_ROWS} are needed, and hundreds for good results"
+        raise InvalidInput(f"{path} has {len(paths)} images: {needed}")
+    counts = Counter(labels).values()
+    notes.insert(0, f"{len(paths)} images of {len(by_class)} classes: {min(counts)} to {max(counts)} each")
+    (height, width), note = _common_size(list(_read(paths, _size)))
     notes.append(note)
     images = np.empty((len(paths), 3, height, width), np.uint8)
-    for k, image in enumerate(paths):
-        try:
-            images[k] = _decoded(image, height, width)
-        except _unreadable() as problem:
-            unreadable.append(f"{image} ({problem})")
-    _require_readable(unreadable)
+    for k, image in enumerate(_read(paths, lambda path: _decoded(path, height, width))):
+        images[k] = image
     if _is_grey(images):
         images = np.ascontiguousarray(images[:, :1])
     notes.append("they are grey" if images.shape[1] == 1 else "they are in three colours")
-    return ImageFolder(images, labels, paths, tuple(found), notes)
+    return ImageFolder(images, objects(labels), paths, tuple(by_class), notes)
 
 
 def infer_image_schema(folder: ImageFolder, target: Predicted, rows: np.ndarray | None = None) -> ImageSchema:
-    """What a network reads of images.
-
-    Args:
-        folder: the images.
-        target: what is predicted of them.
-        rows: those that train, whose statistics are taken; all unless given.
-
-    Returns:
-        The schema.
-    """
+    """What a network reads of images, with the statistics of those that train: all, or those of the rows given."""
     images = folder.images if rows is None else folder.images[rows]
     # Values below 256 are counted and not converted: no copy in floating point is made.
     counts = np.bincount(images.reshape(-1), minlength=256).astype(np.float64)
@@ -143,14 +124,7 @@ def image_array(source: Path | bytes, schema: ImageSchema) -> np.ndarray:
 
 
 class ImageBatches:
-    """Images in batches; see `read_image_batches`.
-
-    Attributes:
-        unit: What the `places` of a batch are.
-        no_places: Those of no image.
-        bad: The files that were left out, and why.
-        num_rows: How many images were delivered.
-    """
+    """Images in batches; see `read_image_batches`, and `darkbayes.tables.streaming.Batches` for what they have."""
 
     unit = "file"
     no_places = objects([])
@@ -165,40 +139,32 @@ class ImageBatches:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be known of the images delivered so far, in words."""
-        left = f"{len(self.bad)} file{'s are' if len(self.bad) > 1 else ' is'} left out: {_first(self.bad)}"
+        left = f"{len(self.bad)} file{'s are' if len(self.bad) > 1 else ' is'} left out: {first_of(self.bad)}"
         return [*self._notes, *([left] if self.bad else [])]
 
     def __len__(self) -> int:
-        """How many images there are, readable or not."""
         return len(self._paths)
 
     @property
     def estimate(self) -> int:
-        """How many images there will be, unless more prove unreadable."""
         return len(self._paths) - len(self.bad)
 
     def __iter__(self) -> Iterator[ImageBatch]:
         self.bad, self.num_rows = [], 0
-        kept: list[tuple[np.ndarray, int]] = []
+        kept: dict[int, np.ndarray] = {}
         for k, path in enumerate(self._paths):
             try:
-                kept.append((image_array(path, self._schema), k))
+                kept[k] = image_array(path, self._schema)
             except InvalidInput as problem:
                 if not self._skip:
                     remedy = "Replace it, or have such files left out"
                     raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip") from None
                 self.bad.append(str(problem))
-            if len(kept) == self._rows:
-                yield self._batch(kept)
-                kept = []
-        if kept:
-            yield self._batch(kept)
-
-    def _batch(self, kept: list[tuple[np.ndarray, int]]) -> ImageBatch:
-        self.num_rows += len(kept)
-        target = None if self._labels is None else objects(self._labels[k] for _, k in kept)
-        return ImageBatch(np.stack([image for image, _ in kept]), target, [str(self._paths[k]) for _, k in kept])
+            if kept and (len(kept) == self._rows or k == len(self._paths) - 1):
+                self.num_rows += len(kept)
+                target = None if self._labels is None else objects(self._labels[k] for k in kept)
+                yield ImageBatch(np.stack([*kept.values()]), target, [str(self._paths[k]) for k in kept])
+                kept = {}
 
 
 def read_image_batches(
@@ -211,12 +177,7 @@ def read_image_batches(
 ) -> ImageBatches:
     """Read images for prediction: one file, those of a folder, or else those of its subfolders, by name.
 
-    Args:
-        source: The image or the folder.
-        schema: What the model reads; images are made of its size and colours.
-        rows: Images of each batch but the last.
-        on_bad: Refuse files that cannot be read, or skip them and go on.
-        target: Whether the class is delivered too; then the folder has a subfolder per class, as for fitting.
+    The arguments are those of `read_batches`. With the target, the folder has a subfolder per class, as for fitting.
     """
     source = Path(source)
     require_count("rows", rows)
@@ -226,14 +187,13 @@ def read_image_batches(
         raise InvalidInput(f"{source} is not there: give an image or a folder of images")
     paths, labels, notes = [source], None, []
     if target:
-        found, notes = _labelled(source)
+        by_class, notes = _by_class(source)
         ((_, classes),) = schema.target.columns.items()
-        strange = [name for name in found if name not in (classes or ())]
+        strange = [name for name in by_class if name not in classes]
         if strange:
-            known = listed(classes or ())
+            known = listed(classes)
             raise InvalidInput(f"{source} has folders for {listed(strange)}, which the model does not know: {known}")
-        paths = [path for images in found.values() for path in images]
-        labels = [name for name, images in found.items() for _ in images]
+        paths, labels = _flat(by_class)
     elif source.is_dir():
         paths = _images_in(source) or [path for folder in _folders_in(source) for path in _images_in(folder)]
     if not paths:
@@ -242,41 +202,31 @@ def read_image_batches(
 
 
 def _by_class(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
-    """The images of each class to learn, and what was passed over."""
-    found, notes = _labelled(path)
-    if len(found) == 1:
-        raise InvalidInput(f"{path} has images of one class alone, {next(iter(found))!r}: at least two are needed")
-    total = sum(len(images) for images in found.values())
-    if total < LEAST_ROWS:
-        raise InvalidInput(
-            f"{path} has {total} images: at least {LEAST_ROWS} are needed, and hundreds for good results"
-        )
-    counts = [len(images) for images in found.values()]
-    notes.insert(0, f"{total} images of {len(found)} classes: {min(counts)} to {max(counts)} each")
-    return found, notes
-
-
-def _labelled(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
+    """The images of each class, and what was passed over."""
     if not path.is_dir():
         raise InvalidInput(f"{path} is not a folder: images come in a folder that has a subfolder per class")
-    folders = _folders_in(path)
-    found = {folder.name: _images_in(folder) for folder in folders}
-    for folder in folders:
-        deeper = [sub for sub in _folders_in(folder) if _images_in(sub)]
-        if deeper and not found[folder.name]:
+    by_class, empty = {}, []
+    for folder in _folders_in(path):
+        if images := _images_in(folder):
+            by_class[folder.name] = images
+        elif is_image_folder(folder):
             raise InvalidInput(f"{folder} holds folders, not images: did you mean {folder} rather than {path}?")
-    empty = [name for name, images in found.items() if not images]
-    found = {name: images for name, images in found.items() if images}
-    if not found:
-        kinds = ", ".join(SUFFIXES)
-        raise InvalidInput(
-            f"{path} has no subfolders with images ({kinds}): put those of each class into one of its own"
-        )
+        else:
+            empty.append(folder.name)
+    if not by_class:
+        kinds = f"({', '.join(SUFFIXES)})"
+        raise InvalidInput(f"{path} has no subfolders with images {kinds}: put those of each class into one of its own")
     notes = [f"folders without images are left out: {listed(empty)}"] if empty else []
     if beside := _images_in(path):
         notes.append(f"{len(beside)} image{'s' if len(beside) > 1 else ''} outside the folders of classes: not read")
-    numeric = all(_is_integer(name) for name in found)
-    return {name: found[name] for name in sorted(found, key=int if numeric else str)}, notes
+    numeric = all(_is_integer(name) for name in by_class)
+    return {name: by_class[name] for name in sorted(by_class, key=int if numeric else str)}, notes
+
+
+def _flat(by_class: dict[str, list[Path]]) -> tuple[list[Path], list[str]]:
+    """All images, and the class of each."""
+    paths = [path for images in by_class.values() for path in images]
+    return paths, [name for name, images in by_class.items() for _ in images]
 
 
 def _is_integer(name: str) -> bool:
@@ -284,17 +234,16 @@ def _is_integer(name: str) -> bool:
     return name.removeprefix("-").isdecimal() and str(int(name)) == name
 
 
-def _is_junk(path: Path) -> bool:
-    return path.name.startswith((".", "__"))
+def _entries(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "__")))
 
 
 def _folders_in(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not _is_junk(entry))
+    return [entry for entry in _entries(path) if entry.is_dir()]
 
 
 def _images_in(path: Path) -> list[Path]:
-    entries = (entry for entry in path.iterdir() if entry.suffix.lower() in SUFFIXES and not _is_junk(entry))
-    return sorted(entry for entry in entries if entry.is_file())
+    return [entry for entry in _entries(path) if entry.suffix.lower() in SUFFIXES and entry.is_file()]
 
 
 def _pillow() -> Any:
@@ -311,28 +260,24 @@ def _unreadable() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
 
 
-def _sizes(paths: Sequence[Path]) -> tuple[list[tuple[int, int]], list[str]]:
-    """Height and width of each image, from its first bytes; and the files that have none."""
-    pillow, sizes, unreadable = _pillow(), [], []
+def _size(path: Path) -> tuple[int, int]:
+    """Height and width of an image, from its first bytes."""
+    with _pillow().Image.open(path) as image:
+        turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+        return image.size if turned else image.size[::-1]
+
+
+def _read(paths: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
+    """What is read of each image; in the end, files of which it could not be read are refused."""
+    unreadable = []
     for path in paths:
         try:
-            with pillow.Image.open(path) as image:
-                turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
-                sizes.append(image.size if turned else image.size[::-1])
+            yield read(path)
         except _unreadable() as problem:
             unreadable.append(f"{path} ({problem})")
-    return sizes, unreadable
-
-
-def _require_readable(unreadable: list[str]) -> None:
     if unreadable:
         count = "1 file" if len(unreadable) == 1 else f"{len(unreadable)} files"
-        raise InvalidInput(f"{count} cannot be read as images: {_first(unreadable)}. Delete or replace them")
-
-
-def _first(texts: list[str]) -> str:
-    more = len(texts) - SHOWN
-    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        raise InvalidInput(f"{count} cannot be read as images: {first_of(unreadable)}. Delete or replace them")
 
 
 def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
@@ -341,11 +286,13 @@ def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
     common = max(counts, key=lambda size: (counts[size], size))
     share = min(MOST_SIDE / max(common), 1.0)
     size = max(1, round(common[0] * share)), max(1, round(common[1] * share))
-    told = f"{size[0]} by {size[1]} pixels high and wide"
+    pixels = f"{size[0]} by {size[1]} pixels high and wide"
     if size != common:
-        return size, f"images are scaled down to {told}: the most common size is {common[0]} by {common[1]}"
+        return size, f"images are scaled down to {pixels}: the most common size is {common[0]} by {common[1]}"
     others = len(sizes) - counts[common]
-    return size, f"images are of {told}" + (f"; those of another size ({others}) are stretched to it" if others else "")
+    return size, f"images are of {pixels}" + (
+        f"; those of another size ({others}) are stretched to it" if others else ""
+    )
 
 
 def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:

@@ -16,30 +16,18 @@ from darkbayes.tables.schema import Category, Number, TableSchema, standardising
 
 LEAST_ROWS = 10
 """Rows with a target that a table must have."""
-
 FEW_ROWS = 50
 """Rows with a target below which a note warns that they are few."""
-
 MOST_CATEGORIES = 50
 """Categories of a column that get an input; the rarest of more count as unknown."""
-
 DISTINCT = 0.9
 """Share of different values above which text is taken for an identifier."""
-
 MOST_WIDTH = 50_000
 """Inputs that a network may have."""
 
 
-def rows_with_target(table: Table, targets: Sequence[str], least: int = LEAST_ROWS) -> np.ndarray:
-    """The indices of the rows that have a value of every target; fewer than `least` are refused.
-
-    Args:
-        table: to look at.
-        targets: the columns to predict.
-        least: rows that there must be.
-
-    Returns:
-        The indices, in order.
+def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:
+    """The indices of the rows that have a value of every target; fewer than `LEAST_ROWS` are refused.
 
     >>> from darkbayes.tables.columns import from_columns
     >>> rows_with_target(from_columns({"price": [None, *range(12)]}), ["price"])
@@ -51,11 +39,10 @@ def rows_with_target(table: Table, targets: Sequence[str], least: int = LEAST_RO
     rows, name = np.flatnonzero(there), ", ".join(targets)
     if not len(rows):
         raise InvalidInput(f"{name!r} is missing in every row of {table.source}: there is nothing to learn")
-    if len(rows) < least:
-        raise InvalidInput(
-            f"{table.source} has {len(rows)} row{'s' * (len(rows) != 1)} with a value of {name!r}: at least "
-            f"{least} are needed, and hundreds for results worth having"
-        )
+    if len(rows) < LEAST_ROWS:
+        count = f"{len(rows)} row{'s' * (len(rows) != 1)} with a value of {name!r}"
+        needed = f"at least {LEAST_ROWS} are needed, and hundreds for results worth having"
+        raise InvalidInput(f"{table.source} has {count}: {needed}")
     for target in targets:
         if table.columns[target].kind == "number":
             require_finite(table, target, rows)
@@ -71,7 +58,7 @@ def infer_inputs(
     rows: np.ndarray,
     chosen: bool = False,
 ) -> tuple[TableSchema, list[str]]:
-    """What a network reads of a table, and how it was decided.
+    """A schema that does not say what is predicted yet, and every choice in words.
 
     Args:
         table: From `read_table` or `from_columns`.
@@ -80,9 +67,6 @@ def infer_inputs(
         usable: Indices of the rows that have a target.
         rows: Those of them that train; statistics are of these alone.
         chosen: Whether somebody chose the columns to predict from: then one that counts the rows is read as well.
-
-    Returns:
-        A schema that does not say what is predicted yet, and every choice in words.
     """
     require_columns(list(ignore), list(table.columns), table.source)
     both = [name for name in targets if name in ignore]
@@ -97,22 +81,20 @@ def infer_inputs(
             require_finite(table, name, usable)
     columns, ignored = _inputs(table, targets, set(ignore), rows, chosen, notes)
     schema = TableSchema(columns, None, ignored)
-    _require_width(table, schema)
+    if (width := schema.shape[0]) > MOST_WIDTH:
+        problem = f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out"
+        raise InvalidInput(problem, option="ignore")
     return schema, notes
 
 
 def _target_column(table: Table, target: str) -> Column:
     if target not in table.columns and all(NUMBER.fullmatch(name) for name in table.columns):
-        raise InvalidInput(
-            f"{table.source} has no column {target!r}, and its first line holds numbers ({listed(list(table.columns))})"
-            ": put a line with the names of the columns above it"
-        )
+        holds = f"its first line holds numbers ({listed(list(table.columns))})"
+        remedy = "put a line with the names of the columns above it"
+        raise InvalidInput(f"{table.source} has no column {target!r}, and {holds}: {remedy}")
     if target not in table.columns and len(table.columns) == 1:
-        raise InvalidInput(
-            f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}: if "
-            "something separates several in there, say what",
-            option="delimiter",
-        )
+        alone = f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}"
+        raise InvalidInput(f"{alone}: if something separates several in there, say what", option="delimiter")
     require_columns([target], list(table.columns), table.source)
     column = table.columns[target]
     if column.kind == "unusable":
@@ -130,16 +112,18 @@ def _inputs(
         if name in targets:
             continue
         if name in ignore:
-            ignored[name] = "you asked to leave it out"
-            continue
-        if column.kind == "unusable":
+            used = "you asked to leave it out"
+        elif column.kind == "unusable":
             raise unusable(table, name)
-        used = _number(table, name, rows, chosen) if column.kind == "number" else _category(name, column, rows, notes)
+        elif column.kind == "number":
+            used = _number(table, name, rows, chosen)
+        else:
+            used = _category(name, column, rows, notes)
         if isinstance(used, str):
             ignored[name] = used
-            continue
-        columns.append(used)
-        notes += [column.note] if column.note else []
+        else:
+            columns.append(used)
+            notes += [column.note] if column.note else []
     reasons: dict[str, list[str]] = {}
     for name, reason in ignored.items():
         reasons.setdefault(reason, []).append(name)
@@ -159,17 +143,14 @@ def _number(table: Table, name: str, rows: np.ndarray, chosen: bool) -> Number |
     there = values[~np.isnan(values)]
     if not len(there):
         return "every value is missing"
-    low, high = float(there.min()), float(there.max())
-    flagged = len(there) < len(values)
+    low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
     if low == high and not flagged:
         return "every row has the same value"
     counts = whole_column[0] in (0, 1) and np.array_equal(whole_column, whole_column[0] + np.arange(table.rows))
     if counts and not chosen:
         return "it counts the rows"
-    center, scale = standardising(there)
-    return Number(
-        name, center, scale, float(np.median(there)), flagged, low, high, bool((there == np.floor(there)).all())
-    )
+    whole = bool((there == np.floor(there)).all())
+    return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
 
 def require_finite(table: Table, name: str, rows: np.ndarray) -> None:
@@ -177,10 +158,8 @@ def require_finite(table: Table, name: str, rows: np.ndarray) -> None:
     infinite = rows[np.isinf(table.columns[name].values[rows])]
     if len(infinite):
         others = f" ({len(infinite)} such cells)" if len(infinite) > 1 else ""
-        raise InvalidInput(
-            f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: correct it, or leave the "
-            "cell empty if the value is missing"
-        )
+        remedy = "correct it, or leave the cell empty if the value is missing"
+        raise InvalidInput(f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: {remedy}")
 
 
 def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> Category | str:
@@ -203,12 +182,3 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
             f"({share:.0%} of the rows) count as unknown"
         )
     return Category(name, tuple(sorted(kept)), bool(missing))
-
-
-def _require_width(table: Table, schema: TableSchema) -> None:
-    width = schema.shape[0]
-    if width > MOST_WIDTH:
-        raise InvalidInput(
-            f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out",
-            option="ignore",
-        )

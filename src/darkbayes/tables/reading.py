@@ -14,19 +14,12 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.arrow import arrow, coded, decoded, floats, is_number, is_text
 from darkbayes.tables.cells import MISSING, PADDED, read_cells, trimmed
-from darkbayes.tables.columns import Column, Table, column_of_texts, dates_problem, kind_problem, require_distinct
-from darkbayes.tables.csvfile import BadRow, Block, CsvFile, listed_rows
+from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
+from darkbayes.tables.csvfile import BadRow, Block, open_csv
 
 
 def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) -> Table:
-    r"""Read a CSV or a Parquet file.
-
-    Args:
-        path: the file. A CSV file may be compressed by gzip.
-        delimiter: what separates the columns of a CSV file; found out unless given.
-
-    Returns:
-        The table.
+    r"""Read a CSV file, which may be compressed by gzip, or a Parquet file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,16 +68,10 @@ def open_parquet(source: Path | bytes, name: str, **options: Any) -> Any:
 
 
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
-    """A block's rows as a table of arrow.
+    """A block's rows as a table of arrow; the line of each; and the rows that have too many or too few fields.
 
-    Args:
-        block: of the file.
-        width: how many columns the file has.
-        types: those to read, by their numbers. Where a cell that should be a number is none, all cells are texts.
-
-    Returns:
-        The table, its columns named by their numbers; the line of each row; and the rows that are left out because they
-        have too many or too few fields.
+    Columns are named by their numbers, and those in `types` are read: all as texts where a cell that should be a number
+    is none.
     """
     pa, texts = arrow(), dict.fromkeys(types, arrow().string())
     try:
@@ -96,14 +83,11 @@ def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np
     except pa.ArrowInvalid:
         rows, ragged = _parsed(block, width, texts)
     lines = block.lines(rows.num_rows + len(ragged))
-    bad = [
-        BadRow(
-            int(lines[row.number - 1]),
-            f"{row.actual_columns} field{'s' * (row.actual_columns != 1)} instead of {width}",
-        )
-        for row in ragged
-        if row.text.strip()
-    ]
+    bad = []
+    for row in ragged:
+        if row.text.strip():
+            fields = f"{row.actual_columns} field{'s' * (row.actual_columns != 1)}"
+            bad.append(BadRow(int(lines[row.number - 1]), f"{fields} instead of {width}"))
     return rows, np.delete(lines, [row.number - 1 for row in ragged]), bad
 
 
@@ -134,15 +118,14 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
 
 def _read_csv(path: Path, delimiter: str | None) -> Table:
     pa = arrow()
-    with CsvFile(path, delimiter) as file:
+    with open_csv(path, delimiter) as file:
         types = dict.fromkeys(range(len(file.names)), pa.string())
         parts = [parse_rows(block, len(file.names), types) for block in file.blocks()]
     bad = [row for _, _, ragged in parts for row in ragged]
     if bad:
         separates = f"{file.delimiter!r} was taken to separate columns"
-        raise InvalidInput(
-            f"{path}: {listed_rows(bad)} ({separates}). Put quotes around text that holds it, or correct these lines"
-        )
+        remedy = "Put quotes around text that holds it, or correct these lines"
+        raise InvalidInput(f"{path}: {first_of(bad)} ({separates}). {remedy}")
     if not parts:
         raise no_rows(str(path), len(file.names))
     lines = np.concatenate([numbers for _, numbers, _ in parts])
@@ -157,11 +140,9 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> Table:
-    def place(row: int) -> str:
-        return f"{unit} {lines[row]}"
-
-    columns = {name: _column(name, rows.column(k), place) for k, name in enumerate(names)}
-    return Table(columns, lines, unit, str(path))
+    table = Table({}, lines, unit, str(path))
+    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
+    return table
 
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
@@ -183,6 +164,6 @@ def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
             pass
         return column_of_texts(name, *coded(texts), values, place)
     if not pa.types.is_temporal(values.type):
-        return Column("unusable", np.empty(0), kind_problem(name, str(values.type)))
+        return strange(name, str(values.type))
     there = values.drop_null()
-    return Column("unusable", np.empty(0), dates_problem(name, str(there[0].as_py() if len(there) else values.type)))
+    return dates(name, str(there[0].as_py() if len(there) else values.type))

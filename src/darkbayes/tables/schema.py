@@ -19,7 +19,6 @@ import numpy as np
 
 REACH = 100.0
 """Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen."""
-
 Frame = dict[str, np.ndarray]
 Stored = TypeVar("Stored")
 
@@ -60,25 +59,21 @@ def standardising(values: np.ndarray) -> tuple[float, float]:
 
 
 class Predicted(Protocol):
-    """What schemas and readers of rows know of what is predicted (`darkbayes.outcomes`)."""
+    """What schemas and readers of rows know of what is predicted (`darkbayes.outcomes`).
+
+    That is its name; the columns of a file that hold it, and the texts that each may hold, None for numbers; the rows
+    whose values in these columns cannot be, and why; and the values of these columns as one array, a row for each.
+    """
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def columns(self) -> dict[str, tuple[str, ...] | None]:
-        """The columns of a file that hold it, and the texts that each may hold; None for numbers."""
-        ...
+    def columns(self) -> dict[str, tuple[str, ...] | None]: ...
 
-    def strays(self, values: Frame) -> list[tuple[int, str]]:
-        """The rows whose values in these columns cannot be, and why."""
-        ...
+    def strays(self, values: Frame) -> list[tuple[int, str]]: ...
 
-    def joined(self, values: Frame) -> np.ndarray:
-        """The values of these columns as one array, with the rows along the first axis."""
-        ...
+    def joined(self, values: Frame) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +95,11 @@ class TableSchema:
         return tuple(column for column in self.columns if isinstance(column, Category))
 
     @property
+    def wanted(self) -> dict[str, tuple[str, ...] | None]:
+        """The columns to read, and the categories of each; None for numbers."""
+        return {column.name: column.categories if isinstance(column, Category) else None for column in self.columns}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of one input of the network."""
         flags = sum(column.flagged for column in self.columns)
@@ -113,30 +113,26 @@ class TableSchema:
         ((0, 1, 2),)
         """
         flagged = [k for k, column in enumerate(self.numbers) if column.flagged]
-        found: list[tuple[int, ...]] = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
+        groups: list[tuple[int, ...]] = [(k, len(self.numbers) + place) for place, k in enumerate(flagged)]
         done = len(self.numbers) + len(flagged)
         for column in self.categories:
             width = len(column.categories) + column.flagged
-            found.append(tuple(range(done, done + width)))
+            groups.append(tuple(range(done, done + width)))
             done += width
-        return tuple(found)
+        return tuple(groups)
 
     def matrices(self, frame: Frame) -> dict[str, np.ndarray]:
         """The columns as the two matrices that an exported student reads: `numbers`, and `categories` as strings.
 
         A missing category is the empty string. A matrix of no columns is left out.
         """
-        rows = len(next(iter(frame.values()))) if frame else 0
-        found = {}
+        matrices = {}
         if self.numbers:
-            found["numbers"] = np.empty((rows, len(self.numbers)), np.float64)
-            for k, column in enumerate(self.numbers):
-                found["numbers"][:, k] = frame[column.name]
+            matrices["numbers"] = np.stack([frame[column.name] for column in self.numbers], axis=1).astype(np.float64)
         if self.categories:
-            found["categories"] = np.empty((rows, len(self.categories)), object)
-            for k, column in enumerate(self.categories):
-                found["categories"][:, k] = ["" if value is None else value for value in frame[column.name].tolist()]
-        return found
+            texts = np.stack([frame[column.name] for column in self.categories], axis=1)
+            matrices["categories"] = np.frompyfunc(lambda text: "" if text is None else text, 1, 1)(texts)
+        return matrices
 
     def encode(self, frame: Frame) -> np.ndarray:
         """The network's inputs, ``[rows, width]``, in float32."""
@@ -189,14 +185,7 @@ _KINDS: dict[str, type] = {"number": Number, "category": Category, "table": Tabl
 
 
 def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
-    """Let schemas hold a dataclass, under a name of its own: what is predicted comes from elsewhere.
-
-    Args:
-        name: what files call it.
-
-    Returns:
-        A decorator of the class.
-    """
+    """Let schemas hold a dataclass, under a name of its own: what is predicted comes from elsewhere."""
 
     def register(kind: type[Stored]) -> type[Stored]:
         _KINDS[name] = kind
@@ -206,14 +195,7 @@ def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
 
 
 def schema_to_dict(schema: Any) -> dict[str, Any]:
-    """A schema as JSON holds it.
-
-    Args:
-        schema: of a table or of images, or a part of one.
-
-    Returns:
-        What `schema_from_dict` reads.
-    """
+    """A schema, or a part of one, as JSON holds it."""
     name = next(name for name, kind in _KINDS.items() if type(schema) is kind)
     fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
     for field, value in fields.items():
@@ -226,12 +208,6 @@ def schema_to_dict(schema: Any) -> dict[str, Any]:
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
     """What `schema_to_dict` stored.
-
-    Args:
-        stored: the schema as JSON holds it.
-
-    Returns:
-        The schema, or the part of one.
 
     >>> column = Category("colour", ("blue", "red"), flagged=False)
     >>> schema_from_dict(schema_to_dict(column)) == column

@@ -14,19 +14,17 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.arrow import arrow, decoded, is_number, is_text
-from darkbayes.tables.cells import missing_in, read_cells, wanted_of
-from darkbayes.tables.columns import require_columns, require_distinct
-from darkbayes.tables.csvfile import BadRow, CsvFile, listed_rows, name_of
+from darkbayes.tables.cells import missing_in, read_cells
+from darkbayes.tables.columns import first_of, require_columns, require_distinct
+from darkbayes.tables.csvfile import BadRow, name_of, open_csv
 from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
 from darkbayes.tables.schema import Frame, TableSchema
 from darkbayes.tables.unlike import Unlike
 
 BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
 """Rows of a batch, or fewer for them to have no more cells than this."""
-
 KEPT_BAD = 1000
 """Bad rows of which the reason is kept; the others are counted."""
-
 BUFFER = 2**20
 """Bytes of a Parquet file's column that are read at a time."""
 
@@ -44,36 +42,45 @@ class Batch:
 
     @property
     def places(self) -> np.ndarray:
-        """Where each row is in the file."""
         return self.lines
 
     @property
     def inputs(self) -> Frame:
-        """What an exported student predicts from."""
         return self.frame
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def part(self, rows: Any) -> "Batch":
+        """Those of these indices."""
+        frame = {name: values[rows] for name, values in self.frame.items()}
+        return Batch(frame, None if self.target is None else self.target[rows], self.lines[rows])
+
+    def joined(self, more: "Batch") -> "Batch":
+        """These rows, and more after them."""
+        frame = {name: np.concatenate([values, more.frame[name]]) for name, values in self.frame.items()}
+        target = None if self.target is None or more.target is None else np.concatenate([self.target, more.target])
+        return Batch(frame, target, np.concatenate([self.lines, more.lines]))
 
 
 class Batches:
     """The rows of a file in batches; see `read_batches`.
 
     Attributes:
-        unit: What the `lines` of a batch count: "line" or "row".
-        bad: The rows that were left out, the first `KEPT_BAD` of them.
-        num_bad: How many were left out.
+        unit: What the `places` of a batch count, "line" or "row"; `no_places` are those of no row.
+        bad: The rows that were left out, the first `KEPT_BAD` of them; `num_bad` is the number of all.
         num_rows: How many were delivered.
         no_target: How many rows were left out because they have no target, if it was asked for.
-        names: The file's columns.
     """
+
+    no_places = np.empty(0, np.int64)
 
     def __init__(
         self,
         source: Path | bytes,
         schema: TableSchema,
         rows: int | None,
-        on_bad: Literal["refuse", "skip"],
+        on_bad: str,
         target: bool,
         delimiter: str | None,
     ):
@@ -82,7 +89,7 @@ class Batches:
         self._source, self._name, self._delimiter = source, name_of(source), delimiter
         self._schema, self._skip = schema, on_bad == "skip"
         self._target = schema.target if target else None
-        self._wanted = wanted_of(schema) | ({} if self._target is None else self._target.columns)
+        self._wanted = schema.wanted | ({} if self._target is None else self._target.columns)
         fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(self._wanted), 1)), 1)
         self._rows = fitting if rows is None else require_count("rows", rows)
         self._parquet = is_parquet(source)
@@ -90,11 +97,6 @@ class Batches:
         self.names = self._header()
         require_columns(list(self._wanted), self.names, self._name)
         self._reset()
-
-    @property
-    def no_places(self) -> np.ndarray:
-        """The `places` of no row."""
-        return np.empty(0, np.int64)
 
     def _reset(self) -> None:
         self.bad: list[BadRow] = []
@@ -116,32 +118,27 @@ class Batches:
             notes.append(f"{self.no_target} {have} no {self._schema.target.name!r}")
         if self.num_bad:
             left = f"{self.num_bad} bad row{'s are' if self.num_bad > 1 else ' is'} left out"
-            notes.append(f"{left}: {listed_rows(self.bad, self.num_bad)}")
+            notes.append(f"{left}: {first_of(self.bad, self.num_bad)}")
         return notes
 
     def __iter__(self) -> Iterator[Batch]:
         self._reset()
-        waiting: list[Batch] = []
+        waiting: Batch | None = None
         for part in self._parquet_parts() if self._parquet else self._csv_parts():
-            waiting.append(part)
-            if sum(map(len, waiting)) >= self._rows:
-                joined = _joined(waiting)
-                whole = len(joined) - len(joined) % self._rows
-                for start in range(0, whole, self._rows):
-                    yield self._counted(_part(joined, slice(start, start + self._rows)))
-                waiting = [_part(joined, slice(whole, None))]
-        if any(map(len, waiting)):
-            yield self._counted(_joined(waiting))
+            waiting = waiting.joined(part) if waiting else part
+            while len(waiting) >= self._rows:
+                self.num_rows += self._rows
+                yield waiting.part(slice(self._rows))
+                waiting = waiting.part(slice(self._rows, None))
+        if waiting:
+            self.num_rows += len(waiting)
+            yield waiting
         if not self.num_rows and not self.num_bad and not self.no_target:
             raise no_rows(self._name, len(self.names))
 
-    def _counted(self, batch: Batch) -> Batch:
-        self.num_rows += len(batch)
-        return batch
-
     def _header(self) -> list[str]:
         if not self._parquet:
-            with CsvFile(self._source, self._delimiter) as file:
+            with open_csv(self._source, self._delimiter) as file:
                 return list(file.names)
         with self._open_parquet() as file:
             names = file.schema_arrow.names
@@ -172,13 +169,13 @@ class Batches:
 
     def _csv_parts(self) -> Iterator[Batch]:
         pa = arrow()
-        with CsvFile(self._source, self._delimiter) as file:
+        size = len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
+        with open_csv(self._source, self._delimiter) as file:
             numbered = {name: at for at, name in enumerate(file.names)}
-            types = {
-                numbered[name]: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()
-            }
+            kinds = {name: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()}
+            types = {numbered[name]: kind for name, kind in kinds.items()}
             for block in file.blocks():
-                self._share = file.share
+                self._share = file.share(size)
                 rows, lines, bad = parse_rows(block, len(file.names), types)
                 yield self._converted({name: rows.column(str(numbered[name])) for name in self._wanted}, lines, bad)
 
@@ -191,17 +188,17 @@ class Batches:
         reasons = dict(reversed(strays))
         bad = bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
         self._report(sorted(bad, key=lambda row: row.line), lines)
-        good = np.ones(len(lines), bool)
+        good, target = np.ones(len(lines), bool), None
         good[list(reasons)] = False
         if self._target is not None:
             there = np.logical_and.reduce([~missing_in(values[name]) for name in self._target.columns])
             self.no_target += int((good & ~there).sum())
-            good &= there
-        kept = values if good.all() else {name: column[good] for name, column in values.items()}
+            good, target = good & there, self._target.joined(values)
         self._read += int(good.sum())
-        frame = {column.name: kept[column.name] for column in self._schema.columns}
-        self._unlike.add(frame)
-        return Batch(frame, None if self._target is None else self._target.joined(kept), lines[good])
+        batch = Batch({column.name: values[column.name] for column in self._schema.columns}, target, lines)
+        batch = batch if good.all() else batch.part(good)
+        self._unlike.add(batch.frame)
+        return batch
 
     def _report(self, bad: list[BadRow], lines: np.ndarray) -> None:
         if not bad:
@@ -210,12 +207,9 @@ class Batches:
         self.bad += bad[: KEPT_BAD - len(self.bad)]
         if not self._skip:
             last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
-            raise InvalidInput(
-                f"{self._name}: {listed_rows(bad)} (read up to {self.unit} {last}). Correct these rows, or have such "
-                "rows left out",
-                option="on-bad",
-                value="skip",
-            )
+            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
+            remedy = "Correct these rows, or have such rows left out"
+            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
 
 
 def read_batches(
@@ -252,19 +246,3 @@ def read_batches(
     "1 bad row is left out: line 3: 'size' is 'big', not a number"
     """
     return Batches(source if isinstance(source, bytes) else existing(source), schema, rows, on_bad, target, delimiter)
-
-
-def _joined(parts: list[Batch]) -> Batch:
-    if len(parts) == 1:
-        return parts[0]
-    targets = [part.target for part in parts if part.target is not None]
-    return Batch(
-        {name: np.concatenate([part.frame[name] for part in parts]) for name in parts[0].frame},
-        np.concatenate(targets) if targets else None,
-        np.concatenate([part.lines for part in parts]),
-    )
-
-
-def _part(batch: Batch, rows: slice) -> Batch:
-    frame = {name: values[rows] for name, values in batch.frame.items()}
-    return Batch(frame, None if batch.target is None else batch.target[rows], batch.lines[rows])

@@ -5,16 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from darkbayes.tables.cells import quoted, wanted_of
+from darkbayes.tables.cells import quoted
 from darkbayes.tables.columns import SHOWN, listed, nearest
 from darkbayes.tables.schema import Category, Frame, TableSchema
 
 
 class Unlike:
     """Counts what is unlike the data that were seen, batch by batch.
-
-    Args:
-        schema: what was seen.
 
     >>> from darkbayes.outcomes import NumberTarget
     >>> price = NumberTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
@@ -32,7 +29,6 @@ class Unlike:
         self._missing: Counter[str] = Counter()
 
     def add(self, frame: Frame) -> None:
-        """Count some more rows."""
         for column in self._schema.columns:
             values = frame[column.name]
             if isinstance(column, Category):
@@ -49,15 +45,8 @@ class Unlike:
             self._missing[column.name] += 0 if column.flagged else missing
 
     def notes(self, names: Sequence[str]) -> list[str]:
-        """What there is to know of the rows so far, in words.
-
-        Args:
-            names: of the columns that came; one that the fit had as well, such as the target, is no matter.
-
-        Returns:
-            A sentence for each thing.
-        """
-        wanted, notes = list(wanted_of(self._schema)), []
+        """What there is to know of the rows so far, in words, and of the columns that came but not to the fit."""
+        wanted, notes = list(self._schema.wanted), []
         met = {*wanted, *self._schema.ignored, *self._schema.target.columns}
         extra = [name for name in dict.fromkeys(names) if name not in met]
         if extra:

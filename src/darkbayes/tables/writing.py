@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from darkbayes.tables.arrow import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")
 """How the names of files end."""
-
 STDOUT = "-"
 """In place of a path: write CSV to the standard output."""
 
@@ -26,9 +24,6 @@ class TableWriter:
     """Writes columns to a CSV file, or to a Parquet file if its name ends so.
 
     The file is written aside and takes its place when all is well; after an error nothing is left behind.
-
-    Args:
-        path: Of the file, or `STDOUT`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -48,9 +43,8 @@ class TableWriter:
             if self._path.is_dir():
                 raise InvalidInput(f"{self._path} is a folder: give the name of a CSV or a Parquet file")
             if self._path.suffix.lower() not in (CSV, *PARQUET):
-                raise InvalidInput(
-                    f"{self._path} is neither CSV nor Parquet by its name: let it end in .csv or .parquet"
-                )
+                remedy = "let it end in .csv or .parquet"
+                raise InvalidInput(f"{self._path} is neither CSV nor Parquet by its name: {remedy}")
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._aside = self._path.with_name(f".{self._path.name}.{os.getpid()}{ASIDE}")
 
@@ -59,14 +53,8 @@ class TableWriter:
         return self
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Write some more rows; the first call decides the names and types of the columns.
-
-        Args:
-            columns: by name. A student computes in single precision: of its numbers, more digits are noise, and would
-                make a CSV file twice as long.
-        """
-        pa = arrow()
-        table = pa.table({name: _stored(values) for name, values in columns.items()})
+        """Write some more rows; the first call decides the names and types of the columns."""
+        table = arrow().table({name: _stored(values) for name, values in columns.items()})
         if self._writer is None:
             self._writer = self._begun(table.schema)
         self._writer.write_table(table)
@@ -81,9 +69,7 @@ class TableWriter:
         self._sink.write(header.getvalue().encode())
         return pa.csv.CSVWriter(self._sink, schema, write_options=pa.csv.WriteOptions(include_header=False))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -104,4 +90,5 @@ def _stored(values: np.ndarray) -> Any:
     pa = arrow()
     if values.dtype == object:
         return pa.array(values.tolist(), pa.string())
+    # A student computes in single precision: more digits are noise, and would make a CSV file twice as long.
     return pa.array(values.astype(np.float32) if values.dtype == np.float64 else values)
