@@ -107,14 +107,13 @@ def _fitted(prepared: Prepared, options: Options, key: Any) -> tuple[Posterior, 
     return posterior, student, student.init(key, x), draws
 
 
-def _session(content: bytes, inputs: dict[str, np.ndarray]) -> Callable[[], Any]:
-    """Predict with an ONNX file, in one thread."""
+def _session(content: bytes, inputs: dict[str, np.ndarray], names: list[str] | None = None) -> Callable[[], Any]:
+    """Predict with an ONNX file, in one thread: the outputs of these names, or all."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
     return lambda: session.run(names, inputs)
 
 
@@ -132,7 +131,7 @@ def _one_by_one(draws: Draw, x: np.ndarray, hidden: tuple[int, ...]) -> Callable
     for k in range(number):
         padded = [_padded(leaf[k], shape) for leaf, shape in zip(weights, shapes, strict=True)]
         params = jax.tree.unflatten(jax.tree.structure(like), padded)
-        runs.append(_session(to_onnx(student, params, shape=x.shape[1:]), {"x": x}))
+        runs.append(_session(to_onnx(student, params, shape=x.shape[1:]), {"x": x}, ["mean", "std"]))
 
     def average() -> Any:
         means, stds = np.asarray([run() for run in runs]).reshape(number, 2, -1).swapaxes(0, 1)

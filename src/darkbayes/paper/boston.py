@@ -2,18 +2,14 @@
 
     darkbayes reproduce boston --preset best                     on two cores, 20 splits side by side
     darkbayes reproduce boston --splits paper --out runs/boston-best-paper-splits      random, of the paper's sizes
-    darkbayes reproduce boston --preset literal
     darkbayes reproduce boston --preset quick                    two splits, in a minute
 
-Log likelihood in the original unit, 1,000 dollars. The paper: SGD -2.7639, SGLD -2.306, student -2.350, and from
-Hernandez-Lobato and Adams (2015) PBP -2.574, VI -2.903. Ours: results/boston-best.json, results/boston-literal.json and
-results/boston-best-paper-splits.json.
+Log likelihood in the original unit, 1,000 dollars. The paper: SGD -2.7639, SGLD -2.306, student -2.350.
 
-`literal` has the paper's settings: batches of one, half a million steps whose size is halved every 80,000, the printed
-noise precision of 1.25 on standardised targets. That noise level cannot be what the paper evaluated: it alone keeps the
-log likelihood below -3. `best` infers the noise level with the weights, or lets the noise depend on the input, and
-samples with preconditioned SGLD. Settings were chosen with ``--on validation``. SGLD is scored by the draws that the
-reservoirs hold at the end, a uniform sample of all kept ones.
+`literal` has the paper's settings. Its noise precision of 1.25 on standardised targets cannot be what the paper
+evaluated: it alone keeps the log likelihood below -3. `best` infers the noise level with the weights, or lets the noise
+depend on the input, and samples with preconditioned SGLD; settings were chosen with ``--on validation``. SGLD is scored
+by the draws that the reservoirs hold at the end, a uniform sample of all kept ones.
 """
 
 from dataclasses import replace
@@ -24,15 +20,12 @@ import jax
 import numpy as np
 import optax
 
-from darkbayes.baselines import SGD
-from darkbayes.data import load
+import darkbayes as db
 from darkbayes.files import write_arrays
-from darkbayes.model import GaussianPrior
-from darkbayes.paper.common import Row, rows_of, students, titled_panels
+from darkbayes.paper.common import Row, rows_of, titled_panels
 from darkbayes.paper.regression import METRICS, TRIAL, Comparators, Experiment, Preset, split_table
 from darkbayes.report import Names, RunWords, figures, measured
-from darkbayes.runs import Run, row
-from darkbayes.student import Settings
+from darkbayes.runs import row
 
 BEST = Preset(
     trials=20,
@@ -45,7 +38,7 @@ BEST = Preset(
     burn_in=20_000,
     learning_rate=5e-3,
     jitter=(0.1, 0.5),
-    settings=Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
+    settings=db.Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
     comparators=Comparators(),
 )
 
@@ -69,7 +62,7 @@ PRESETS = {
         jitter=(0.05,),
         student_prior=1e-3,
         # The reservoir is there to score the teacher by; the student does not learn from it.
-        settings=Settings(query_batch=1, reservoir=1000, reservoir_picks=0),
+        settings=db.Settings(query_batch=1, reservoir=1000, reservoir_picks=0),
         comparators=None,
     ),
     "quick": replace(
@@ -88,9 +81,9 @@ PAPER = {
 """RMSE from a table that is commented out in the paper's source."""
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run every method on all splits."""
-    splits = split_table(load("boston"), preset, trials, seed)
+    splits = split_table(db.data.load("boston"), preset, trials, seed)
     experiment = Experiment(run, "", preset, splits, jax.random.key(seed))
     methods: dict[str, dict[str, np.ndarray]] = {}
     for noise in preset.noise:
@@ -99,9 +92,9 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
         methods |= experiment.comparators(preset.comparators)
     else:
         # The mean-loss rate of the teacher's own drift at full-data scale; the paper's SGD has a prior of its own.
-        posterior = replace(experiment.posterior("known"), prior=GaussianPrior(1.0))
+        posterior = replace(experiment.posterior("known"), prior=db.priors.GaussianPrior(1.0))
         rate = LITERAL_SGD_STEP_SIZE / 2 * posterior.num_data
-        plug_in = SGD(posterior, optax.sgd(rate), LITERAL_SGD_STEPS, preset.batch_size)
+        plug_in = db.baselines.SGD(posterior, optax.sgd(rate), LITERAL_SGD_STEPS, preset.batch_size)
         methods["sgd"] = experiment.fitted("sgd", plug_in, 1)
     methods = {"sgd": methods.pop("sgd")} | methods
     first = splits[0]
@@ -118,7 +111,7 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
     rows = rows_of(results, "log_likelihood")
-    student = students(rows)[0]
+    student = next(row for method, row in rows.items() if method.startswith("student"))
     others = [f"{names.method(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
     return RunWords(
         title="Boston housing: Table 5 of Bayesian Dark Knowledge",

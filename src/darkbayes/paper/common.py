@@ -1,4 +1,4 @@
-"""What all experiments share: settings of teachers and students, how comparators are fitted, and what pages are made of."""
+"""What all experiments share: settings, how teachers are tuned and comparators fitted, and what pages are made of."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -9,15 +9,12 @@ import jax
 import numpy as np
 import optax
 
+import darkbayes as db
 from darkbayes.baselines import PBP, raise_if_diverged
-from darkbayes.model import Posterior, mlp
-from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.predict import predict_draws, predict_plugin, predict_student
 from darkbayes.report import figures
-from darkbayes.runs import Run
-from darkbayes.student import Settings, Student
-from darkbayes.teacher import MinibatchChain, at, minibatch_chain
+from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
 Row = dict[str, Any]
@@ -38,27 +35,29 @@ class Preset:
     steps: int
     burn_in: int
     thin: int = 100
-    settings: Settings
+    settings: db.Settings
     optimiser: Literal["adam", "sgd", "stepped"] = "adam"
     """The student's. Adam's learning rate falls to zero along a cosine; that of SGD is what `sgd_rate` says."""
     learning_rate: float
     student_prior: float = 0.0
 
-    def student(self, hidden: tuple[int, ...], head: Head) -> Student:
+    def student(self, hidden: tuple[int, ...], head: Head) -> db.Student:
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
         adam = self.optimiser == "adam"
         optimiser = falling_adam(self.learning_rate, updates) if adam else optax.sgd(self.sgd_rate(updates))
-        return Student(mlp(hidden, head.width), head, optimiser, self.student_prior)
+        return db.Student(db.mlp(hidden, head.width), head, optimiser, self.student_prior)
 
     def sgd_rate(self, updates: int) -> float | optax.Schedule:
         return self.learning_rate
 
-    def teacher(self, posterior: Posterior, sampler: Any, data: Data, batch_size: int | None) -> MinibatchChain:
-        return minibatch_chain(posterior, sampler, *data, batch_size=batch_size, burn_in=self.burn_in, thin=self.thin)
+    def teacher(self, posterior: db.Posterior, sampler: Any, data: Data, batch_size: int | None) -> MinibatchChain:
+        return db.minibatch_chain(
+            posterior, sampler, *data, batch_size=batch_size, burn_in=self.burn_in, thin=self.thin
+        )
 
 
 def tuned(
-    run: Run, name: str, teachers: list[MinibatchChain], key: Key, preset: Any, monitor: Array | None = None
+    run: db.Run, name: str, teachers: list[MinibatchChain], key: Key, preset: Any, monitor: Array | None = None
 ) -> tuple[list[MinibatchChain], Any]:
     """Teachers with the step sizes that they found, and the preset with the lengths that they found."""
     settings = preset.settings
@@ -69,14 +68,12 @@ def tuned(
     return teachers, dataclasses.replace(preset, **lengths)
 
 
-def trained(kind: Callable[..., Any], posterior: Posterior, settings: Any, steps: int, **extra: Any) -> Any:
+def trained(kind: Callable[..., Any], posterior: db.Posterior, settings: Any, steps: int, **extra: Any) -> Any:
     """A comparator that is trained by Adam, with the batches and the learning rate of all comparators."""
     return kind(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size, **extra)
 
 
-def fit_trials(
-    method: Any, key: Key, trials: int, data: Data, axis: int | None
-) -> Callable[[int, int, Array], Prediction]:
+def fit_trials(method: Any, key: Key, trials: int, data: Data, axis: int | None) -> Callable[[int, int, Array], Any]:
     """Fit a comparator in all trials at once, whose data lie along `axis`.
 
     Returns what it predicts in a trial with so many draws, 0 for what was fitted itself, of inputs.
@@ -86,15 +83,13 @@ def fit_trials(
     raise_if_diverged(stacked)
     keys = jax.random.split(draw_key, trials)
 
-    def predict(trial: int, draws: int, x: Array) -> Prediction:
+    def predict(trial: int, draws: int, x: Array) -> Any:
         fitted = at(trial, stacked)
         if draws:
-            return predict_draws(method.posterior, method.draws(keys[trial], fitted, draws), x)
-        return (
-            predict_student(method, fitted, x)
-            if isinstance(method, PBP)
-            else predict_plugin(method.posterior, fitted, x)
-        )
+            return db.predict_draws(method.posterior, method.draws(keys[trial], fitted, draws), x)
+        if isinstance(method, PBP):
+            return db.predict_student(method, fitted, x)
+        return db.predict_plugin(method.posterior, fitted, x)
 
     return predict
 
@@ -107,11 +102,6 @@ def part(arrays: dict[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
 def rows_of(results: dict[str, Any], metric: str) -> dict[str, Row]:
     """The rows of a metric by method."""
     return {row["method"]: row for row in results["rows"] if row["metric"] == metric}
-
-
-def students(rows: dict[str, Row]) -> list[Row]:
-    """The rows of students."""
-    return [row for method, row in rows.items() if method.startswith("student")]
 
 
 @contextmanager

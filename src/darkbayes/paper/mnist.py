@@ -1,17 +1,14 @@
 """MNIST: Tables 3 and 4 of the paper, with a 784-400-400-10 network.
 
-    darkbayes reproduce mnist --preset best       8 minutes on one H200, 5 trials side by side
-    darkbayes reproduce mnist --preset literal    6 minutes on one H200, 5 trials side by side
+    darkbayes reproduce mnist --preset best       8 minutes on one H200, 5 trials side by side; literal: 6 minutes
     darkbayes reproduce mnist --preset quick      minutes on two cores: a subset, a smaller network, one trial
 
 Test error and log likelihood. The paper: SGD 1.536 %, -0.0613; SGLD 1.271 %, -0.0419; student 1.307 %, -0.0502.
-Ours: results/mnist-best.json and results/mnist-literal.json.
 
-Pixels are divided by 126; 50,000 images to learn from, the last 10,000 of the training file to choose settings by
-(``--on validation``), the 10,000 test images to report on. `literal` has the paper's settings: one chain, a constant
-step of 4e-6, every 100th of a million steps kept, a student trained by SGD on slightly jittered training images. `best`
-has the same posterior, but ten chains whose present draws are averaged, and a student trained by Adam on distorted and
-noisy images. What the teacher predicts is averaged over all kept draws of all chains; no draw is stored.
+Pixels are divided by 126; the last 10,000 images of the training file are there to choose settings by (``--on
+validation``). `literal` has the paper's settings: one chain, a student trained by SGD on slightly jittered images.
+`best` has the same posterior, but ten chains whose present draws are averaged, and a student trained by Adam on
+distorted and noisy images. What the teacher predicts is averaged over all kept draws; no draw is stored.
 """
 
 import dataclasses
@@ -26,21 +23,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes import metrics
+import darkbayes as db
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
-from darkbayes.data import as_data, load
+from darkbayes.data import load
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
-from darkbayes.model import GaussianPrior, Posterior, ScaleMixturePrior, mlp
-from darkbayes.outcomes import ClassPrediction
-from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+from darkbayes.model.priors import GaussianPrior, ScaleMixturePrior
 from darkbayes.paper import common
 from darkbayes.paper.common import Row, fit_trials, rows_of, trained
-from darkbayes.predict import predict_average, predict_student
 from darkbayes.report import Names, RunWords, figures, number
-from darkbayes.runs import Run, row
-from darkbayes.student import Settings, distillation, image_queries, jitter, side_by_side
-from darkbayes.teacher import at, sgld
+from darkbayes.runs import row
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0
@@ -104,7 +97,7 @@ BEST = Preset(
     steps=400_000,
     burn_in=100_000,
     thin=200,
-    settings=Settings(num_chains=10),
+    settings=db.Settings(num_chains=10),
     learning_rate=1e-3,
     sgd_steps=300_000,
     comparators=Comparators(),
@@ -114,7 +107,7 @@ PRESETS = {
     "literal": Preset(
         steps=1_000_000,
         burn_in=1_000,
-        settings=Settings(),
+        settings=db.Settings(),
         optimiser="sgd",
         learning_rate=0.005,
         queries="jitter",
@@ -132,30 +125,24 @@ PRESETS = {
         steps=12_000,
         burn_in=4_000,
         thin=100,
-        settings=Settings(num_chains=4),
+        settings=db.Settings(num_chains=4),
         sgd_steps=6_000,
         comparators=Comparators(dropout_steps=6_000, bbb_steps=6_000, ensemble_steps=2_000),
     ),
 }
+BLUNDELL = {"dropout": 1.51, "bbb gaussian": 1.82, "bbb mixture": 1.36}
+"""The paper quotes all but the last."""
 PAPER = {
-    "error": {
-        "sgd": 1.536,
-        "sgld": 1.271,
-        "student": 1.307,
-        "dropout": 1.51,
-        "bbb gaussian": 1.82,
-        "bbb mixture": 1.36,
-    },
+    "error": {"sgd": 1.536, "sgld": 1.271, "student": 1.307} | BLUNDELL,
     "log_likelihood": {"sgd": -0.0613, "sgld": -0.0419, "student": -0.0502},
     "ms_per_step": {"sgd": 1.3, "sgld with student": 3.2},
     "gain_kept": {"student": 0.57},
     "networks": {"sgld": 10_000, "student": 1},
     "predict_ratio": {"sgld": 10_000},
 }
-"""Dropout and Bayes by backprop as the paper quotes them from Blundell et al. (2015), the mixture from there."""
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Fit every method, all trials side by side."""
     experiment = Experiment(run, preset, trials)
     keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
@@ -163,12 +150,13 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     if preset.only is None:
         distilled = run.once("sgld", partial(experiment.distilled, keys["distil"]))
         probs |= {name: distilled[name] for name in ("sgld", "student")}
-        fitted = run.once("sgd", partial(experiment.fitted, {"sgd": (experiment.plug_in(), 0)}, keys["sgd"]))
+        # The mean-loss rate of the teacher's own drift at full-data scale.
+        rate = optax.sgd(preset.sgd_step_size / 2 * len(experiment.data.x))
+        plug_in = SGD(experiment.posterior, rate, preset.sgd_steps, preset.batch_size)
+        fitted = run.once("sgd", partial(experiment.fitted, {"sgd": (plug_in, 0)}, keys["sgd"]))
         probs["sgd"] = fitted["sgd"]
-        seconds = {
-            "sgld with student": float(distilled["seconds"]) / preset.steps,
-            "sgd": float(fitted["seconds"]) / preset.sgd_steps,
-        }
+        seconds["sgld with student"] = float(distilled["seconds"]) / preset.steps
+        seconds["sgd"] = float(fitted["seconds"]) / preset.sgd_steps
         costs = experiment.costs(int(distilled["draws"]))
     for place, (name, methods) in enumerate(experiment.comparators().items()):
         if preset.only is None or name.startswith(preset.only):
@@ -193,36 +181,30 @@ def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     held_out = images.test_x / PIXEL_SCALE, images.test_y
     if preset.on == "validation":
         held_out = tuple(a[-VALIDATION:] for a in train)
-    return as_data(train[0][: preset.train], train[1][: preset.train]), as_data(*held_out)
+    return db.data.as_data(train[0][: preset.train], train[1][: preset.train]), db.data.as_data(*held_out)
 
 
 class Experiment:
     """Every method on the same images; what they predict are probabilities ``[trials, images, classes]``."""
 
-    def __init__(self, run: Run, preset: Preset, trials: int):
+    def __init__(self, run: db.Run, preset: Preset, trials: int):
         self.run, self.preset, self.trials = run, preset, trials
         self.data, self.held_out = split(preset, run.quiet)
-        network, prior = mlp(preset.hidden, CLASSES), GaussianPrior(preset.prior_precision)
-        self.posterior = Posterior(network, Softmax(CLASSES), prior, num_data=len(self.data.x))
-        self.student = preset.student(preset.hidden, SoftmaxHead(CLASSES))
-
-    def plug_in(self) -> SGD:
-        """The mean-loss rate is that of the teacher's own drift at full-data scale."""
-        preset = self.preset
-        rate = optax.sgd(preset.sgd_step_size / 2 * len(self.data.x))
-        return SGD(self.posterior, rate, preset.sgd_steps, preset.batch_size)
+        network, prior = db.mlp(preset.hidden, CLASSES), GaussianPrior(preset.prior_precision)
+        self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=len(self.data.x))
+        self.student = preset.student(preset.hidden, db.outcomes.SoftmaxHead(CLASSES))
 
     def distilled(self, key: Key) -> dict[str, Any]:
         """What the teacher and the student predict, and the draws of the teacher."""
         preset, x = self.preset, self.held_out.x
-        teacher = preset.teacher(self.posterior, sgld(preset.step_size), self.data, preset.batch_size)
-        queries = image_queries(preset.noise) if preset.queries == "images" else jitter(preset.noise)
-        parts = distillation(teacher, self.student, queries, preset.settings, monitor=x)
-        state = self.run.distil("student", side_by_side([parts] * self.trials), key, preset.steps)
+        teacher = preset.teacher(self.posterior, db.sgld(preset.step_size), self.data, preset.batch_size)
+        queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
+        parts = db.distillation(teacher, self.student, queries(preset.noise), preset.settings, monitor=x)
+        state = self.run.distil("student", db.side_by_side([parts] * self.trials), key, preset.steps)
         weights = jax.tree.map(lambda leaf: leaf[:, 0], state.students)
         return {
-            "sgld": predict_average(state.average).mean,
-            "student": self._each(lambda trial: predict_student(self.student, at(trial, weights), x)),
+            "sgld": db.predict_average(state.average).mean,
+            "student": self._each(lambda trial: db.predict_student(self.student, at(trial, weights), x)),
             "draws": state.average.count[0],
         }
 
@@ -256,10 +238,7 @@ class Experiment:
         """What methods predict that share one fit."""
         method, x = next(iter(methods.values()))[0], self.held_out.x
         predict = fit_trials(method, key, self.trials, self.data, axis=None)
-        return {
-            name: self._each(lambda trial, draws=draws: predict(trial, draws, x))
-            for name, (_, draws) in methods.items()
-        }
+        return {name: self._each(lambda trial, n=n: predict(trial, n, x)) for name, (_, n) in methods.items()}
 
     def costs(self, draws: int) -> list[Row]:
         """What it takes to store each method and to predict with it, measured."""
@@ -271,26 +250,26 @@ class Experiment:
         timed = self.run.once("costs", lambda: prediction_ms(self.posterior, x[:TIMED_IMAGES], networks))
         rows = []
         for name, count in networks.items():
+            costs = {"networks": count, "parameters": count * parameters, "predict_ms": timed[name]}
+            costs["predict_ratio"] = timed[name] / timed["student"]
+            if name == "mc":  # Each stores a network of its own kind, and draws the others from it.
+                del costs["parameters"]
             label = "dropout mc, bbb" if name == "mc" else name
-            rows.append(scored(label, "networks", [count]))
-            if name != "mc":  # Each stores a network of its own kind, and draws the others from it.
-                rows.append(scored(label, "parameters", [count * parameters]))
-            rows.append(scored(label, "predict_ms", [float(timed[name])]))
-            rows.append(scored(label, "predict_ratio", [float(timed[name] / timed["student"])]))
+            rows += [scored(label, metric, [float(value)]) for metric, value in costs.items()]
         return rows
 
 
-def prediction_ms(posterior: Posterior, x: Array, networks: dict[str, int]) -> dict[str, Any]:
+def prediction_ms(posterior: db.Posterior, x: Array, networks: dict[str, int]) -> dict[str, Any]:
     """The median milliseconds that averages over so many networks take."""
     keys = jax.random.split(jax.random.key(1), TIMED_NETWORKS)
     members = jax.vmap(lambda key: posterior.init(key, x))(keys)
 
     @jax.jit
     def average(number: Array, members: PyTree, x: Array) -> Array:
-        def one(step: Array, total: Array) -> Array:
+        def add(step: Any, total: Array) -> Array:
             return total + posterior.distribution(at(step % TIMED_NETWORKS, members), x).probs
 
-        return jax.lax.fori_loop(0, number, one, jnp.zeros((len(x), posterior.likelihood.width))) / number
+        return jax.lax.fori_loop(0, number, add, jnp.zeros((len(x), CLASSES))) / number
 
     def seconds(number: int) -> float:
         began = time.perf_counter()
@@ -304,14 +283,14 @@ def prediction_ms(posterior: Posterior, x: Array, networks: dict[str, int]) -> d
 def scores(probs: dict[str, np.ndarray], y: Array) -> list[Row]:
     """Rows for every metric of every method, and the share of the Bayesian gain that the student keeps."""
     rows = []
-    for metric in (metrics.error, metrics.log_likelihood, metrics.brier, metrics.ece):
+    for metric in (db.metrics.error, db.metrics.log_likelihood, db.metrics.brier, db.metrics.ece):
         for method in [name for name in ORDER if name in probs]:
-            values = [metric(ClassPrediction.from_probs(trial), y) for trial in probs[method]]
+            values = [metric(db.outcomes.ClassPrediction.from_probs(trial), y) for trial in probs[method]]
             rows.append(scored(method, metric.__name__, values))
     if "sgld" in probs:
         likelihoods = rows_of({"rows": rows}, "log_likelihood")
         trials = zip(*(likelihoods[name]["values"] for name in ("student", "sgld", "sgd")), strict=True)
-        rows.append(scored("student", "gain_kept", [metrics.gain_kept(*trial) for trial in trials]))
+        rows.append(scored("student", "gain_kept", [db.metrics.gain_kept(*trial) for trial in trials]))
     return rows
 
 

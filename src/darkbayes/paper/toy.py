@@ -10,18 +10,14 @@ import jax
 import numpy as np
 import optax
 
+import darkbayes as db
 from darkbayes.files import write_arrays
-from darkbayes.model import Posterior
-from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper import common
-from darkbayes.paper.common import Row, part, rows_of, students, tuned
-from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
+from darkbayes.paper.common import Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
-from darkbayes.runs import Run, row
-from darkbayes.student import Queries, Settings, Student, distillation
-from darkbayes.teacher import MinibatchChain, default_sampler, minibatch_chain, nuts_chain, sample, sgld, stepped
-from darkbayes.teacher.diagnostics import split_rhat
+from darkbayes.runs import row
+from darkbayes.teacher import MinibatchChain, sample
 from darkbayes.types import Array, Data, Key
 
 Arrays = dict[str, np.ndarray]
@@ -32,9 +28,9 @@ Methods = dict[str, Arrays]
 class Problem(NamedTuple):
     """A toy problem, and how to look at it."""
 
-    posterior: Posterior
+    posterior: db.Posterior
     head: Head
-    queries: Queries
+    queries: db.queries.Queries
     grid: Array
     """Where predictive distributions are compared."""
     draw: Callable[[Key], Data]
@@ -44,7 +40,7 @@ class Problem(NamedTuple):
     """What is drawn of the first trial."""
     paper: Mapping[str, float] = {}
     """The paper's divergences."""
-    comparators: Mapping[str, Callable[[Key, Data], Prediction]] = {}
+    comparators: Mapping[str, Callable[[Key, Data], dict[str, Any]]] = {}
     """Methods of this problem alone: each is fitted and predicts on the grid."""
 
 
@@ -62,12 +58,12 @@ class Preset(common.Preset):
 
     def sgd_rate(self, updates: int) -> optax.Schedule:
         """Falls by 0.8 after every twentieth of the updates (for 100k of them, the paper's schedule for Boston)."""
-        return stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
+        return db.schedules.stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
 
 
 def presets(best: Preset, *, literal: dict[str, Any], quick: dict[str, Any]) -> dict[str, Preset]:
     """All presets, of which two have changes of their own."""
-    sgd: Any = {"optimiser": "sgd", "settings": Settings(query_batch=20), "student_prior": 1e-3}
+    sgd: Any = {"optimiser": "sgd", "settings": db.Settings(query_batch=20), "student_prior": 1e-3}
     small: Any = {"trials": 1, "hmc_warmup": 500, "hmc_draws": 1000}
     changes = {"best": {}, "auto": {"step_size": "auto"}, "literal": sgd | literal, "quick": small | quick}
     return {name: dataclasses.replace(best, **own) for name, own in changes.items()}
@@ -76,7 +72,7 @@ def presets(best: Preset, *, literal: dict[str, Any], quick: dict[str, Any]) -> 
 class Experiment:
     """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
-    def __init__(self, run: Run, problem: Problem, preset: Preset):
+    def __init__(self, run: db.Run, problem: Problem, preset: Preset):
         self.run, self.problem, self.preset = run, problem, preset
         self.plug_in = optax.with_extra_args_support(optax.sgd(preset.sgd_step_size / 2))
         inputs, head = problem.grid.shape[-1], problem.head
@@ -87,54 +83,51 @@ class Experiment:
 
     def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
         """The predictions of every method; what was computed before is not computed again."""
-        own = self.problem.comparators
+        own, methods, students = self.problem.comparators, {}, {}
         hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(own))
-        others = {"hmc": partial(self.hmc, f"{folder}/hmc", data, hmc_key), "sgd": partial(self.sgd, data, sgd_key)}
-        for (name, method), own_key in zip(own.items(), keys, strict=True):
-            others[name] = lambda method=method, own_key=own_key: as_arrays(method(own_key, data))
-        distil = {
-            f"student {label}": partial(self.distilled, f"{folder}/student-{label}", student, teacher, distil_key)
-            for label, student in self.students.items()
-        }
-        methods, students = (
-            {name: self.run.once(f"{folder}/{name.replace(' ', '-')}", compute) for name, compute in group.items()}
-            for group in (others, distil)
-        )
+        others = {"hmc": partial(self.hmc, f"{folder}/hmc"), "sgd": self.sgd, **own}
+        for (name, predict), own_key in zip(others.items(), (hmc_key, sgd_key, *keys), strict=True):
+            methods[name] = self.run.once(f"{folder}/{name}", partial(predict, own_key, data))
+        for label, student in self.students.items():
+            name = f"{folder}/student-{label}"
+            students[f"student {label}"] = self.run.once(
+                name, partial(self.distilled, name, student, teacher, distil_key)
+            )
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
         return methods | {"sgld": part(next(iter(students.values())), "teacher")} | students
 
-    def hmc(self, name: str, data: Data, key: Key) -> dict[str, Any]:
+    def hmc(self, name: str, key: Key, data: Data) -> dict[str, Any]:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
-        chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         label = None if self.run.quiet else name
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
-        return as_arrays(predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
 
-    def sgd(self, data: Data, key: Key) -> dict[str, Any]:
+    def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
-        chain = minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
+        chain = db.minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
         draws = sample(chain, key, num_chains=1, num_draws=1)
         weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
-        return as_arrays(predict_plugin(posterior, weights, self.problem.grid))
+        return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
-    def distilled(self, name: str, student: Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
+    def distilled(self, name: str, student: db.Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
         """What a student predicts, and what its teacher does."""
         problem, preset = self.problem, self.preset
-        parts = distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
+        parts = db.distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)
-        taught = as_arrays(predict_average(state.average))
-        own = as_arrays(predict_student(student, parts.best(state), problem.grid))
+        taught = as_arrays(db.predict_average(state.average))
+        own = as_arrays(db.predict_student(student, parts.best(state), problem.grid))
         return own | {f"teacher.{name}": value for name, value in taught.items()}
 
 
-def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
+def prediction_rhat(posterior: db.Posterior, draws: Any, grid: Array) -> float:
     """The largest split R-hat over (at most about 500) grid points of what draws predict there."""
     points = grid[:: max(1, len(grid) // 500)]
 
     def outputs(draw: Any) -> Array:
         return posterior.distribution(draw, points).traced()
 
-    return float(split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max())
+    return float(db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max())
 
 
 def as_arrays(prediction: Any) -> dict[str, Any]:
@@ -142,7 +135,7 @@ def as_arrays(prediction: Any) -> dict[str, Any]:
     return {"mean": prediction.mean, "variance": prediction.variance}
 
 
-def reproduce(run: Run, problem: Problem, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, problem: Problem, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run all trials, each on data of its own.
 
     Returns the rows of results: both KL divergences between the truth and each method, and the truth's own R-hat.
@@ -150,7 +143,7 @@ def reproduce(run: Run, problem: Problem, preset: Preset, trials: int, seed: int
     keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
     data = [problem.draw(data_key) for data_key, _ in keys]
     auto = preset.step_size == "auto"
-    sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
+    sampler = db.samplers.default_sampler(problem.posterior, None) if auto else db.sgld(preset.step_size)
     teachers = [preset.teacher(problem.posterior, sampler, examples, None) for examples in data]
     if auto:
         teachers, preset = tuned(run, "teacher", teachers, jax.random.key(seed), preset, problem.grid)
@@ -170,7 +163,8 @@ def reproduce(run: Run, problem: Problem, preset: Preset, trials: int, seed: int
 def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> RunWords:
     """What the page of a run says, with what both experiments say alike."""
     rows = rows_of(results, "kl_from_hmc")
-    best, plug_in = min(students(rows), key=lambda row: row["mean"]), rows["sgd"]
+    students = [row for method, row in rows.items() if method.startswith("student")]
+    best, plug_in = min(students, key=lambda row: row["mean"]), rows["sgd"]
     return RunWords(
         lead=f"{lead} HMC is the truth; {names.method('sgld')} approximates it with many networks, and each student is "
         f"one network distilled from it. Methods are judged by their KL divergence from HMC, averaged over {where}.",

@@ -1,23 +1,17 @@
 """Toy 1-D regression: Figure 2 of the paper.
 
     darkbayes reproduce toy1d --preset best       about 2 minutes a trial on two cores
-    darkbayes reproduce toy1d --preset literal
     darkbayes reproduce toy1d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy1d --preset quick      under a minute
 
-PBP, HMC, variational inference, SGD, SGLD and two students. The paper shows pictures only; measured here is the KL from
-HMC between Gaussians of the same moments, mean over [-6, 6].
-Ours: results/toy1d-best.json, results/toy1d-literal.json and results/toy1d-auto.json.
-
-The paper's table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
-It gives 2,000 draws and nothing else. Inputs and targets are divided by their standard deviations under the problem's
-law; the noise variance is the known 9. `literal` has one chain, targets from the present draw alone and a student
-trained by SGD; `best` averages targets over 16 chains and their reservoirs, and trains the students by Adam from eight
-starting points, of which the one closest to the teacher is kept.
+The paper shows pictures only; measured here is the KL from HMC between Gaussians of the same moments, mean over
+[-6, 6]. Its table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
+Inputs and targets are divided by their standard deviations under the problem's law; the noise variance is the known 9.
+Presets differ as those of toy2d.
 
 PBP has the same network but infers the noise and the prior's precision, as its authors do. Variational inference has
-the very posterior of the others, known noise and unit prior: Graves would fit the prior as well, but then his distance
-from HMC would mix another prior with another approximation.
+the very posterior of the others: Graves would fit the prior as well, but then his distance from HMC would mix another
+prior with another approximation.
 """
 
 from dataclasses import dataclass
@@ -28,17 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import darkbayes as db
 from darkbayes.baselines import PBP, VariationalInference
-from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes import Prediction
-from darkbayes.outcomes.heads.number import Gaussian, GaussianHead, Normal, kl_normal
+from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
 from darkbayes.paper.common import Row, falling_adam, titled_panels
-from darkbayes.predict import predict_draws, predict_student
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run
-from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
 
 
@@ -63,9 +52,9 @@ BEST = Preset(
     steps=220_000,
     burn_in=20_000,
     learning_rate=1e-2,
-    settings=Settings(num_chains=16, query_batch=100, update_every=4, reservoir=64, reservoir_picks=2, restarts=8),
+    settings=db.Settings(num_chains=16, query_batch=100, update_every=4, reservoir=64, reservoir_picks=2, restarts=8),
 )
-SMALL = Settings(num_chains=8, query_batch=64, update_every=4, reservoir=32, reservoir_picks=2, restarts=4)
+SMALL = db.Settings(num_chains=8, query_batch=64, update_every=4, reservoir=32, reservoir_picks=2, restarts=4)
 PRESETS = toy.presets(BEST, literal={"learning_rate": 3e-4}, quick={"steps": 60_000, "settings": SMALL})
 LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 
@@ -73,36 +62,31 @@ LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run all trials on a 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
-    likelihood = Gaussian(noise_precision=SCALE_Y**2 / TOY1D_NOISE_VARIANCE)
-    posterior = Posterior(mlp([10], 1), likelihood, GaussianPrior(1.0), num_data=20)
+    likelihood = db.outcomes.Gaussian(noise_precision=SCALE_Y**2 / db.data.TOY1D_NOISE_VARIANCE)
+    posterior = db.Posterior(db.mlp([10], 1), likelihood, db.priors.GaussianPrior(1.0), num_data=20)
     pbp, optimiser = PBP((10,), preset.pbp_passes), falling_adam(preset.vi_learning_rate, preset.vi_steps)
-    method = VariationalInference(
-        posterior, optimiser, preset.vi_steps, None, samples=preset.vi_samples, empirical=False
-    )
+    vi = VariationalInference(posterior, optimiser, preset.vi_steps, None, samples=preset.vi_samples, empirical=False)
 
-    def vi(key: Key, data: Data) -> Prediction:
+    def by_pbp(key: Key, data: Data) -> dict[str, Any]:
+        return toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid))
+
+    def by_vi(key: Key, data: Data) -> dict[str, Any]:
         fit_key, draw_key = jax.random.split(key)
-        return predict_draws(posterior, method.draws(draw_key, method.fit(fit_key, data), preset.vi_draws), grid)
+        draws = vi.draws(draw_key, vi.fit(fit_key, data), preset.vi_draws)
+        return toy.as_arrays(db.predict_draws(posterior, draws, grid))
 
-    problem = toy.Problem(
-        posterior,
-        GaussianHead(),
-        uniform_box(LOW / SCALE_X, HIGH / SCALE_X),
-        grid,
-        scaled_toy1d,
-        divergence,
-        figure_arrays,
-        comparators={"pbp": lambda key, data: predict_student(pbp, pbp.fit(key, data), grid), "vi": vi},
-    )
+    head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
+    others = {"pbp": by_pbp, "vi": by_vi}
+    problem = toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
     return toy.reproduce(run, problem, preset, trials, seed)
 
 
 def scaled_toy1d(key: Key) -> Data:
     """A draw of the data in the units of the network."""
-    data = toy1d(key)
+    data = db.data.toy1d(key)
     return Data(data.x / SCALE_X, data.y / SCALE_Y)
 
 

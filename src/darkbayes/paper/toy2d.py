@@ -1,17 +1,14 @@
 """Toy 2-D classification: Table 2 and Figure 1 of the paper.
 
     darkbayes reproduce toy2d --preset best       about 2 minutes a trial on two cores
-    darkbayes reproduce toy2d --preset literal
     darkbayes reproduce toy2d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy2d --preset quick      under a minute
 
 KL from HMC on a grid. The paper: SGD 0.246, SGLD 0.007, students 2-10-2 0.031, 2-100-2 0.014, 2-10-10-2 0.009.
-Ours: results/toy2d-best.json, results/toy2d-literal.json and results/toy2d-auto.json.
 
-The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its 100k steps, burn-in of
-2k, every 100th draw kept, one chain, targets from the present draw alone and a student trained by SGD. `best` averages
-targets over 16 chains and their reservoirs, and trains the students by Adam from four starting points, of which the one
-closest to the teacher is kept.
+The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its lengths, one chain,
+targets from the present draw alone and a student trained by SGD. `best` averages targets over 16 chains and their
+reservoirs, and trains the students by Adam from four starting points, of which the one closest to the teacher is kept.
 """
 
 from pathlib import Path
@@ -20,16 +17,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes import metrics
-from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes import ClassPrediction
-from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+import darkbayes as db
 from darkbayes.paper import toy
 from darkbayes.paper.common import Row, titled_panels
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run
-from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data
 
 PAPER = {"sgd": 0.246, "sgld": 0.007, "student 2-10-2": 0.031, "student 2-100-2": 0.014, "student 2-10-10-2": 0.009}
@@ -40,9 +31,9 @@ BEST = toy.Preset(
     steps=52_000,
     burn_in=2_000,
     learning_rate=3e-3,
-    settings=Settings(num_chains=16, query_batch=100, reservoir=64, reservoir_picks=2, restarts=4),
+    settings=db.Settings(num_chains=16, query_batch=100, reservoir=64, reservoir_picks=2, restarts=4),
 )
-SMALL = Settings(num_chains=8, query_batch=64, reservoir=32, reservoir_picks=2, restarts=2)
+SMALL = db.Settings(num_chains=8, query_batch=64, reservoir=32, reservoir_picks=2, restarts=2)
 PRESETS = toy.presets(
     BEST,
     literal={"steps": 100_000, "learning_rate": 2e-3},
@@ -51,17 +42,19 @@ PRESETS = toy.presets(
 EDGE, GRID_LINES = 10.0, 101
 
 
-def reproduce(run: Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
     """Run all trials on the paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
+    posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
 
     def divergence(p: toy.Arrays, q: toy.Arrays) -> float:
-        return metrics.kl(*(ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
+        return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
-    queries = uniform_box(-EDGE, EDGE)
-    problem = toy.Problem(posterior, SoftmaxHead(2), queries, grid, toy2d, divergence, figure_arrays, PAPER)
+    queries = db.queries.uniform_box(-EDGE, EDGE)
+    problem = toy.Problem(
+        posterior, db.outcomes.SoftmaxHead(2), queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER
+    )
     return toy.reproduce(run, problem, preset, trials, seed)
 
 

@@ -1,13 +1,11 @@
-"""Seven UCI data sets on the standard splits, one setting for all of them.
+"""Seven UCI data sets on the standard splits, one setting for all of them, beside published numbers of other methods.
 
     darkbayes reproduce uci --preset best       on two cores, 20 splits of each side by side
     darkbayes reproduce uci --preset auto       the same, with a teacher that tunes itself
     darkbayes reproduce uci --preset quick      two splits, shorter chains: minutes
 
-Test log likelihood and RMSE in the target's unit, beside the published numbers of other methods. Ours:
-results/uci-best.json and results/uci-auto.json. The teacher has the benchmark's one hidden layer of 50 units, its
-student two of 100. The settings are about Boston's, which were chosen there on validation parts, with shorter chains
-and larger batches.
+The teacher has the benchmark's one hidden layer of 50 units, its student two of 100. The settings are about Boston's,
+which were chosen there on validation parts, with shorter chains and larger batches.
 """
 
 from collections.abc import Sequence
@@ -18,13 +16,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from darkbayes.data import Table, load
+import darkbayes as db
 from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
 from darkbayes.paper.common import Row
 from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run, row
+from darkbayes.runs import row
 
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 
@@ -66,14 +64,14 @@ grid search from Mukhoti, Stenetorp and Gal (2018), ensembles from Lakshminaraya
 layer of 50 units."""
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run teacher and student on all splits of all data sets; returns their rows and the published ones."""
     if preset.splits != "standard":
         raise InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
     rows = []
     for place, name in enumerate(DATASETS):
-        table = load(name)
-        assert isinstance(table, Table)
+        table = db.data.load(name)
+        assert isinstance(table, db.data.Table)
         splits = split_table(table, preset, trials, seed)
         experiment = Experiment(run, name, preset, splits, jax.random.fold_in(jax.random.key(seed), place))
         scores = dict(zip(("sgld", "student"), experiment.distilled("sampled").values(), strict=True))
