@@ -40,11 +40,11 @@ def announced(rows: Rows, *, quiet: bool) -> Rows:
     return rows
 
 
-def named_table(name: str) -> tuple[Table, str]:
-    """A data set with a name as a table, and the name of its target."""
+def named_table(name: str) -> tuple[Table, list[str]]:
+    """A data set with a name as a table, and what to predict of it."""
     named: Any = load(name)
     columns = dict(zip(named.features, named.x.T, strict=True)) | {named.target: named.y}
-    return from_columns(columns), named.target
+    return from_columns(columns), [named.target]
 
 
 def python(*arguments: str) -> list[str]:

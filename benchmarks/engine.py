@@ -23,8 +23,6 @@ from benchmarks.common import announced, median_row, say, with_bar
 from benchmarks.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
 from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
-from darkbayes.outcomes.heads.number import Gaussian, GaussianHead
 from darkbayes.student import Distillation, Settings, Student, distillation, jitter, uniform_box
 from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
 
@@ -89,17 +87,15 @@ def shape_rows(
 
 def teacher(shape: Shape, x: np.ndarray, y: np.ndarray) -> MinibatchChain:
     """SGLD on the shape's posterior."""
-    likelihood = Gaussian(noise_precision=shape.noise_precision) if shape.classes is None else Softmax(shape.classes)
-    network = mlp(shape.hidden, shape.teacher_width)
-    posterior = Posterior(network, likelihood, GaussianPrior(shape.prior_precision), shape.examples)
+    network = mlp(shape.hidden, shape.likelihood.width)
+    posterior = Posterior(network, shape.likelihood, GaussianPrior(shape.prior_precision), shape.examples)
     return minibatch_chain(posterior, sgld(shape.step_size), x, y, batch_size=shape.batch_size, thin=shape.thin)
 
 
 def student(shape: Shape, chain: MinibatchChain, chains: int) -> Distillation:
     """The teacher with its student, trained by SGD."""
-    head = GaussianHead(1) if shape.classes is None else SoftmaxHead(shape.classes)
-    network = mlp(shape.hidden, shape.student_width)
-    learner = Student(network, head, optax.sgd(shape.learning_rate), shape.student_prior)
+    network = mlp(shape.hidden, shape.head.width)
+    learner = Student(network, shape.head, optax.sgd(shape.learning_rate), shape.student_prior)
     queries = uniform_box(-10.0, 10.0) if shape.jitter is None else jitter(shape.jitter)
     settings = Settings(num_chains=chains, query_batch=shape.query_batch)
     return distillation(chain, learner, queries, settings)

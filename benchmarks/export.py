@@ -26,13 +26,14 @@ import numpy as np
 import optax
 
 from benchmarks.common import announced, median_row, named_table, with_bar
-from darkbayes.export import quantisation_loss, quantise, to_onnx
+from darkbayes.export import quantise, to_onnx
 from darkbayes.fit import Options, Prepared, fit, make_posterior, make_student, prepare_table, table_queries
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
+from darkbayes.shipped import MODEL, Shipped
 from darkbayes.student import Student
-from darkbayes.tables import RealTarget, TableSchema
+from darkbayes.tables import TableSchema
 from darkbayes.types import PyTree
 
 RUNS = 200
@@ -94,24 +95,25 @@ def rows(
 
 def _fitted(prepared: Prepared, options: Options, key: Any) -> tuple[Posterior, Student, PyTree, Draw]:
     """The teacher's posterior, the student and its weights, and draws."""
-    assert isinstance(prepared.schema, TableSchema)
+    schema = prepared.schema
+    assert isinstance(schema, TableSchema)
     if options.time_budget is not None:
-        fitted = fit(prepared.train, None, key, options, queries=table_queries(prepared.schema))
+        fitted = fit(prepared.train, schema.target, key, options, queries=table_queries(schema))
         return fitted.posterior, fitted.student, fitted.params, fitted.draws
-    posterior, student = make_posterior(prepared.train, None, options), make_student(None, options, updates=1)
+    posterior = make_posterior(prepared.train, schema.target, options)
+    student = make_student(schema.target, options, updates=1)
     x = prepared.train.x[:1]
     draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(key, 2))
     return posterior, student, student.init(key, x), draws
 
 
-def _session(content: bytes, inputs: dict[str, np.ndarray]) -> Callable[[], Any]:
-    """Predict with an ONNX file, in one thread."""
+def _session(content: bytes, inputs: dict[str, np.ndarray], names: list[str] | None = None) -> Callable[[], Any]:
+    """Predict with an ONNX file, in one thread: the outputs of these names, or all."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
     return lambda: session.run(names, inputs)
 
 
@@ -129,7 +131,7 @@ def _one_by_one(draws: Draw, x: np.ndarray, hidden: tuple[int, ...]) -> Callable
     for k in range(number):
         padded = [_padded(leaf[k], shape) for leaf, shape in zip(weights, shapes, strict=True)]
         params = jax.tree.unflatten(jax.tree.structure(like), padded)
-        runs.append(_session(to_onnx(student, params, shape=x.shape[1:]), {"x": x}))
+        runs.append(_session(to_onnx(student, params, shape=x.shape[1:]), {"x": x}, ["mean", "std"]))
 
     def average() -> Any:
         means, stds = np.asarray([run() for run in runs]).reshape(number, 2, -1).swapaxes(0, 1)
@@ -205,8 +207,8 @@ def _microseconds(call: Callable[[], Any]) -> float:
 
 
 def _loss(prepared: Prepared, content: bytes, small: bytes) -> float:
-    schema, held = prepared.schema, prepared.held_out
-    assert held is not None
-    assert isinstance(schema.target, RealTarget)
-    inputs = schema.matrices(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
-    return quantisation_loss(content, small, inputs, schema.target.decode(np.asarray(held.y)))
+    """The log likelihood a row that eight bits lose."""
+    assert prepared.held_out_frame is not None
+    both = [Shipped(MODEL, content=model).predict(prepared.held_out_frame) for model in (content, small)]
+    whole, quantised = (float(np.mean(prediction.log_prob(prepared.truth))) for prediction in both)
+    return whole - quantised

@@ -10,17 +10,19 @@ import dataclasses
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from benchmarks.common import named_table, say
+from darkbayes import metrics
 from darkbayes.data import random_splits, standard_splits
-from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, score, table_queries
+from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, table_queries
+from darkbayes.outcomes import ClassPrediction, NumberPrediction, NumberTarget, Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
-from darkbayes.tables import ClassTarget, RealPredictions, RealTarget, Table, TableSchema, from_columns
+from darkbayes.tables import Table, TableSchema, from_columns
 
 TABLES = ("boston", "concrete", "energy", "wine", "yacht")
 SPLITS = 5
@@ -45,45 +47,47 @@ def rows(
 
 
 def _prepared(name: str, splits: int, seed: int) -> list[Prepared]:
-    task: Literal["regression", "classification"] = "classification" if name == "digits" else "regression"
     if name == "digits":
-        table, target = _digits()
+        (table, targets), task = _digits(), "classification"
         places = random_splits(table.rows, round(TEST_SHARE * table.rows), splits, seed)
     else:
-        table, target = named_table(name)
+        (table, targets), task = named_table(name), "regression"
         places = standard_splits(table.rows, splits)
-    return [prepare_table(table, target, task=task, split=split) for split in places]
+    return [prepare_table(table, targets, task=task, split=split) for split in places]
 
 
-def _digits() -> tuple[Table, str]:
+def _digits() -> tuple[Table, list[str]]:
     from sklearn.datasets import load_digits
 
     digits: Any = load_digits()
     columns = {f"pixel {k}": pixels for k, pixels in enumerate(digits.data.T)}
-    return from_columns(columns | {"digit": digits.target}), "digit"
+    return from_columns(columns | {"digit": digits.target}), ["digit"]
 
 
 def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[str, float]]:
     held, target = prepared.held_out, prepared.schema.target
     assert held is not None
     assert isinstance(prepared.schema, TableSchema)
-    y, classes = np.asarray(held.y), len(target.classes) if isinstance(target, ClassTarget) else None
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
-    fitted = fit(prepared.train, classes, fit_key, options, queries=table_queries(prepared.schema))
-    posterior = make_posterior(prepared.train, classes, dataclasses.replace(options, hidden=options.student_hidden))
+    fitted = fit(prepared.train, target, fit_key, options, queries=table_queries(prepared.schema))
+    posterior = make_posterior(prepared.train, target, dataclasses.replace(options, hidden=options.student_hidden))
     draw, _ = plug_in(posterior, prepared.train, plug_key)
-    predictives = {
-        "student": fitted.predict(held.x),
-        "sgld": fitted.predict_teacher(held.x),
-        "sgd": predict_plugin(posterior, draw, held.x),
+    predictions: dict[str, Prediction] = {
+        "student": target.own_unit(fitted.predict(held.x)),
+        "sgld": target.own_unit(fitted.predict_teacher(held.x)),
+        "sgd": target.own_unit(predict_plugin(posterior, draw, held.x)),
     }
-    scores = {method: score(target, predictive, y) for method, predictive in predictives.items()}
-    if isinstance(target, RealTarget):
-        return scores | {"gp": _gaussian_process(prepared, target)}
-    return scores | {"mlp": _mlp(prepared, seed)}
+    if isinstance(target, NumberTarget):
+        predictions["gp"] = _gaussian_process(prepared, target)
+    else:
+        predictions["mlp"] = _mlp(prepared, seed)
+    return {
+        method: {metric: estimate.value for metric, estimate in metrics.scores(prediction, prepared.truth).items()}
+        for method, prediction in predictions.items()
+    }
 
 
-def _gaussian_process(prepared: Prepared, target: RealTarget) -> dict[str, float]:
+def _gaussian_process(prepared: Prepared, target: NumberTarget) -> NumberPrediction:
     """The Gaussian process gets the target as it is, standardised: a transform is the fit's own idea."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -91,24 +95,21 @@ def _gaussian_process(prepared: Prepared, target: RealTarget) -> dict[str, float
 
     held = prepared.held_out
     assert held is not None
-    y, actual = (target.decode(np.asarray(encoded)) for encoded in (prepared.train.y, held.y))
+    y = np.asarray(prepared.train.y, np.float64)[:, 0] * target.scale + target.center
+    y = np.exp(y) if target.logarithmic else y
     plain = dataclasses.replace(target, transform="identity", center=float(y.mean()), scale=float(y.std()))
     kernel = ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(0.1)
     process = GaussianProcessRegressor(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(np.asarray(prepared.train.x, np.float64), plain.encode(y)[:, 0].astype(np.float64))
-    mean, std = map(np.asarray, process.predict(np.asarray(held.x, np.float64), return_std=True))
-    predicted = RealPredictions.of(plain, mean, std**2, std**2)
-    lower, upper = predicted.interval(plain, 0.9)
-    return {
-        "log_likelihood": float(np.mean(predicted.log_density(plain, actual))),
-        "rmse": float(np.sqrt(np.mean((predicted.mean - actual) ** 2))),
-        "coverage_90": float(np.mean((lower <= actual) & (actual <= upper))),
-    }
+    mean, std = (
+        np.reshape(part, (1, -1, 1)) for part in process.predict(np.asarray(held.x, np.float64), return_std=True)
+    )
+    return plain.own_unit(NumberPrediction.standard(np.zeros_like(mean), mean, std**2))
 
 
-def _mlp(prepared: Prepared, seed: int) -> dict[str, float]:
+def _mlp(prepared: Prepared, seed: int) -> ClassPrediction:
     """scikit-learn's own network with its defaults, on the same standardised inputs."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
@@ -119,8 +120,4 @@ def _mlp(prepared: Prepared, seed: int) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         network.fit(np.asarray(prepared.train.x), np.asarray(prepared.train.y))
-    log_probs, y = network.predict_log_proba(np.asarray(held.x)), np.asarray(held.y)
-    return {
-        "log_likelihood": float(np.mean(log_probs[np.arange(len(y)), y])),
-        "error": 100.0 * float(np.mean(log_probs.argmax(axis=1) != y)),
-    }
+    return ClassPrediction.from_probs(network.predict_proba(np.asarray(held.x)))

@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.common import announced, completed, python, say, with_bar
 from benchmarks.service import ship_boston
 from darkbayes.data import load
+from darkbayes.outcomes import NumberPrediction
 from darkbayes.runs import row
 from darkbayes.shipped import Shipped
-from darkbayes.tables import RealPredictions
 
 CHUNK = 100_000
 """Rows that are made at a time."""
@@ -117,7 +117,7 @@ def check_order(run: Path, out: Path, made: Made) -> tuple[int, bool]:
     places = np.asarray(sorted(made.remembered))
     asked = np.stack([made.remembered[line] for line in places.tolist()])
     answer = shipped.predict(dict(zip(load("boston").features, asked.T, strict=True)))
-    assert isinstance(answer, RealPredictions)
+    assert isinstance(answer, NumberPrediction)
     number, next_line, means, kept = 0, 2, [], True
     with pyarrow.parquet.ParquetFile(out) as file:
         for batch in file.iter_batches(columns=["line", "mean"]):
@@ -127,5 +127,5 @@ def check_order(run: Path, out: Path, made: Made) -> tuple[int, bool]:
             means.append(mean[np.isin(lines, places)])
             number, next_line = number + len(lines), int(lines[-1]) + 1
     looked_up = np.concatenate(means)
-    kept = kept and len(looked_up) == len(places) and np.allclose(looked_up, answer.mean, rtol=1e-4, atol=1e-4)
+    kept = kept and len(looked_up) == len(places) and np.allclose(looked_up, answer.mean[:, 0], rtol=1e-4, atol=1e-4)
     return number, bool(kept and number == made.lines - 1 - len(made.bad))

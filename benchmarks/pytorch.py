@@ -14,6 +14,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from benchmarks.shapes import Shape
+from darkbayes.outcomes.heads.number import Gaussian
 
 DEFAULT_THREADS: int = torch.get_num_threads()
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
@@ -41,8 +42,8 @@ class Loop:
         torch.manual_seed(seed)
         self.shape, self.device, self.threads = shape, torch.device(DEVICES[backend]), threads
         self.x, self.y = torch.from_numpy(x).to(self.device), torch.from_numpy(y).to(self.device)
-        self.teacher = network([shape.features, *shape.hidden, shape.teacher_width]).to(self.device)
-        self.student = network([shape.features, *shape.hidden, shape.student_width]).to(self.device)
+        self.teacher = network([shape.features, *shape.hidden, shape.likelihood.width]).to(self.device)
+        self.student = network([shape.features, *shape.hidden, shape.head.width]).to(self.device)
         self.weights = list(self.teacher.parameters())
         self.optimiser = torch.optim.SGD(
             self.student.parameters(), lr=shape.learning_rate, weight_decay=shape.student_prior
@@ -64,8 +65,8 @@ class Loop:
             rows = torch.randint(len(x), (shape.batch_size,), device=self.device)
             x, y = x[rows], y[rows]
         outputs = self.teacher(x)
-        if shape.classes is None:
-            energy = 0.5 * shape.noise_precision * shape.examples * functional.mse_loss(outputs, y)
+        if isinstance(shape.likelihood, Gaussian):
+            energy = 0.5 * shape.likelihood.noise_precision * shape.examples * functional.mse_loss(outputs, y)
         else:
             energy = shape.examples * functional.cross_entropy(outputs, y)
         grads = torch.autograd.grad(energy, self.weights)
@@ -81,9 +82,10 @@ class Loop:
         with torch.no_grad():
             taught = self.teacher(queries)
         outputs = self.student(queries)
-        if self.shape.classes is None:
+        likelihood = self.shape.likelihood
+        if isinstance(likelihood, Gaussian):
             mean, log_variance = outputs.chunk(2, dim=-1)
-            square = (taught - mean).square() + 1.0 / self.shape.noise_precision
+            square = (taught - mean).square() + 1.0 / likelihood.noise_precision
             loss = 0.5 * (log_variance + torch.exp(-log_variance) * square).mean()
         else:
             loss = functional.cross_entropy(outputs, taught.softmax(dim=-1))

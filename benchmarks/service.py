@@ -33,12 +33,11 @@ from darkbayes.data import load
 from darkbayes.errors import RunError
 from darkbayes.export import to_onnx
 from darkbayes.files import write_bytes
+from darkbayes.fit import prepare_table
 from darkbayes.model import mlp
-from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
 from darkbayes.shipped import MODEL
 from darkbayes.student import Student
-from darkbayes.tables import infer_schema
 
 HIDDEN = (50, 50)
 """Of the student."""
@@ -72,8 +71,8 @@ def rows(
 
 def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
     """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
-    schema = infer_schema(*named_table("boston")).schema
-    head = GaussianHead(decompose=True)
+    schema = prepare_table(*named_table("boston"), held_out=0.0).schema
+    head = schema.target.head()
     student = Student(mlp(hidden, head.width), head, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))

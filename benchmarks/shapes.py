@@ -7,6 +7,9 @@ import dataclasses
 
 import numpy as np
 
+from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+from darkbayes.outcomes.heads.number import Gaussian, GaussianHead
+
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
@@ -16,8 +19,9 @@ class Shape:
     examples: int
     features: int
     hidden: tuple[int, ...]
-    classes: int | None
-    """None for regression on one target."""
+    likelihood: Gaussian | Softmax
+    head: GaussianHead | SoftmaxHead
+    """The student's."""
     batch_size: int | None
     """Examples per step of the teacher; None for all of them."""
     query_batch: int
@@ -34,26 +38,15 @@ class Shape:
     rounds: int = 20
     """How many times `thin` steps a call of the compiled loop runs."""
     prior_precision: float = 1.0
-    noise_precision: float = 1.25
     student_prior: float = 1e-3
-
-    @property
-    def teacher_width(self) -> int:
-        """Logits, or the mean of the target."""
-        return self.classes or 1
-
-    @property
-    def student_width(self) -> int:
-        """Logits, or the mean and the log variance of the target."""
-        return self.classes or 2
 
     def data(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Uniform inputs in [0, 1) and random targets."""
         rng = np.random.default_rng(seed)
         x = rng.random((self.examples, self.features), np.float32)
-        if self.classes is None:
-            return x, rng.standard_normal((self.examples, 1), np.float32)
-        return x, rng.integers(0, self.classes, self.examples)
+        if isinstance(self.likelihood, Softmax):
+            return x, rng.integers(0, self.likelihood.num_classes, self.examples)
+        return x, rng.standard_normal((self.examples, 1), np.float32)
 
 
 TOY = Shape(
@@ -61,7 +54,8 @@ TOY = Shape(
     examples=20,
     features=2,
     hidden=(10,),
-    classes=2,
+    likelihood=Softmax(2),
+    head=SoftmaxHead(2),
     batch_size=None,
     query_batch=20,
     jitter=None,
@@ -74,7 +68,8 @@ BOSTON = Shape(
     examples=455,
     features=13,
     hidden=(50,),
-    classes=None,
+    likelihood=Gaussian(noise_precision=1.25),
+    head=GaussianHead(),
     batch_size=1,
     query_batch=1,
     jitter=0.05,
@@ -87,7 +82,8 @@ MNIST = Shape(
     examples=50_000,
     features=784,
     hidden=(400, 400),
-    classes=10,
+    likelihood=Softmax(10),
+    head=SoftmaxHead(10),
     batch_size=100,
     query_batch=100,
     jitter=0.001,

@@ -24,15 +24,15 @@ def main(steps: int) -> None:
 
     # What is believed: any Equinox module, made from a key, and a Gaussian prior on its weights.
     network = db.from_equinox(lambda key: eqx.nn.MLP(2, 2, width_size=20, depth=2, activation=jax.nn.tanh, key=key))
-    posterior = db.Posterior(network, db.Softmax(2), db.GaussianPrior(precision=1.0), num_data=len(x))
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(precision=1.0), num_data=len(x))
 
     # The teacher: stochastic gradients with momentum. One draw in 20 is shown to the student.
-    teacher = db.minibatch_chain(posterior, db.sghmc(1e-4), x, y, batch_size=50, burn_in=steps // 5, thin=20)
+    teacher = db.minibatch_chain(posterior, db.samplers.sghmc(1e-4), x, y, batch_size=50, burn_in=steps // 5, thin=20)
 
     # The student may be any network. It asks near the data and anywhere in a box around it.
-    family = db.SoftmaxStudent(2, decompose=True)
-    student = db.Student(db.mlp([50, 50], family.width), family, optax.adam(2e-3))
-    queries = db.mix(db.jitter(0.2), db.uniform_box(-6, 6), 0.5)
+    head = db.outcomes.SoftmaxHead(2, decompose=True)
+    student = db.Student(db.mlp([50, 50], head.width), head, optax.adam(2e-3))
+    queries = db.queries.mix(db.queries.jitter(0.2), db.queries.uniform_box(-6, 6), 0.5)
     settings = db.Settings(num_chains=4, reservoir=32)
     done = db.distil(teacher, student, queries, jax.random.key(0), steps=steps, settings=settings)
     print(done.diagnostics)

@@ -153,8 +153,8 @@ def check(name: str, heading: list[str], rows: Rows) -> None:
     values = np.array(rows, np.float64)
     *shape, mean, deviation = FACTS[name]
     assert values.shape == tuple(shape), (name, values.shape)
-    found = values[:, -1].mean(), values[:, -1].std(ddof=0)
-    assert np.allclose(found, (mean, deviation), atol=6e-5), (name, found)
+    moments = values[:, -1].mean(), values[:, -1].std(ddof=0)
+    assert np.allclose(moments, (mean, deviation), atol=6e-5), (name, moments)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from PIL import Image
 
 import darkbayes as db
@@ -39,13 +40,14 @@ def moons() -> tuple[np.ndarray, np.ndarray]:
     return points + 0.22 * rng.normal(size=points.shape), label
 
 
-def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
+def draw_curve(upper: Axes, lower: Axes, key: jax.Array) -> None:
     """The regression: above what is predicted, below how unsure it is."""
     x, y = curve()
     grid = np.linspace(-5, 5, 300)[:, None]
-    fitted = fit(db.data.as_data(x[:, None], y[:, None]), None, key, OPTIONS, queries=db.queries.uniform_box(-6, 6))
-    told = fitted.predict(grid)
-    mean, noise, doubt = (np.asarray(of)[:, 0] for of in (told.mean, np.sqrt(told.aleatoric), np.sqrt(told.epistemic)))
+    target = db.outcomes.NumberTarget("y", "identity", center=0.0, scale=1.0, low=y.min(), high=y.max())
+    data = db.data.as_data(x[:, None], target.encode(y))
+    prediction = fit(data, target, key, OPTIONS, queries=db.queries.uniform_box(-6, 6)).predict(grid)
+    mean, noise, doubt = (part[:, 0] for part in (prediction.mean, prediction.aleatoric_std, prediction.epistemic_std))
     total = np.sqrt(noise**2 + doubt**2)
     upper.fill_between(grid[:, 0], mean - 2 * total, mean + 2 * total, color=DOUBT, alpha=0.25, lw=0)
     upper.fill_between(grid[:, 0], mean - 2 * noise, mean + 2 * noise, color=NOISE, alpha=0.5, lw=0)
@@ -58,16 +60,17 @@ def draw_curve(upper: plt.Axes, lower: plt.Axes, key: jax.Array) -> None:
     lower.legend(frameon=False, loc="upper center", ncols=2)
 
 
-def draw_maps(axes: list[plt.Axes], key: jax.Array) -> None:
+def draw_maps(axes: list[Axes], key: jax.Array) -> None:
     """The classification: where the classes overlap, and where nothing was seen."""
     x, y = moons()
-    fitted = fit(db.data.as_data(x, y), 2, key, OPTIONS, queries=db.queries.uniform_box(-5, 5))
+    target = db.outcomes.ClassTarget("moon", ("0", "1"), "integer")
+    fitted = fit(db.data.as_data(x, y), target, key, OPTIONS, queries=db.queries.uniform_box(-5, 5))
     line = np.linspace(-4, 4, 120)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    told = fitted.predict(grid)
+    prediction = fitted.predict(grid)
     for axis, part, colours, name in (
-        (axes[0], told.aleatoric, "Oranges", "a class: noise (aleatoric)"),
-        (axes[1], told.epistemic, "Blues", "a class: doubt (epistemic)"),
+        (axes[0], prediction.aleatoric, "Oranges", "a class: noise (aleatoric)"),
+        (axes[1], prediction.epistemic, "Blues", "a class: doubt (epistemic)"),
     ):
         image = np.asarray(part).reshape(len(line), len(line))
         drawn = axis.imshow(image, extent=(-4, 4, -4, 4), origin="lower", cmap=colours, vmin=0, vmax=np.log(2))

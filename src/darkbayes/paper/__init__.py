@@ -7,13 +7,46 @@ from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.paper import boston, mnist, toy1d, toy2d, uci
-from darkbayes.paper.naming import METHODS, teacher
-from darkbayes.report import Presentation
+from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
 from darkbayes.runs import Run
 
+COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist, "boston": boston, "uci": uci}
-"""Each has `PRESETS` and `reproduce`, and for people `NAMES` and `words`."""
+"""Each has `PRESETS` and `reproduce`, and for people `words`."""
+
+NAMES = Names(
+    methods={
+        "sgd": "SGD (plug-in)",
+        "hmc": "HMC",
+        "sgld": "SGLD",
+        "sgld with student": "SGLD and its student",
+        "pbp": "PBP",
+        "vi": "variational inference",
+        "dropout": "dropout (plug-in)",
+        "dropout mc": "MC dropout",
+        "dropout mc, bbb": "MC dropout, Bayes by backprop",
+        "bbb gaussian": "Bayes by backprop, Gaussian prior",
+        "bbb mixture": "Bayes by backprop, mixture prior",
+        "ensemble": "deep ensemble",
+        "vi, published": "VI, published",
+        "pbp, published": "PBP, published",
+        "dropout mc, published": "MC dropout, published",
+        "ensemble, published": "deep ensemble, published",
+    },
+    metrics={
+        "kl_from_hmc": "KL(HMC || method)",
+        "kl_to_hmc": "KL(method || HMC)",
+        "rhat_max": "largest split R-hat of the predictions",
+        "ms_per_step": "ms per step",
+        "predict_ms": "ms for 1,000 images",
+        "predict_ratio": "times the student's time",
+        "gain_kept": "share kept of the teacher's gain in log likelihood over SGD",
+    },
+    tables={"ms_per_step": "What a step of training takes"}
+    | dict.fromkeys(COSTS, "What it takes to store and to predict"),
+    rivals=uci.RIVALS,
+)
 
 
 def presentation(experiment: str, preset: str) -> Presentation:
@@ -21,20 +54,17 @@ def presentation(experiment: str, preset: str) -> Presentation:
     module = EXPERIMENTS.get(experiment)
     if module is None or preset not in module.PRESETS:
         return ANY
-    methods = METHODS | {"sgld": teacher(module.PRESETS[preset])} | module.NAMES.methods
-    return Presentation(dataclasses.replace(module.NAMES, methods=methods), module.words)
+    settings, methods = module.PRESETS[preset], dict(NAMES.methods)
+    # The sampler that ran as the teacher; its rows are those of the method "sgld", as the paper has them.
+    if settings.step_size == "auto":
+        methods["sgld"] = "Fisher SGLD with momentum"
+    elif getattr(settings, "sampler", None) == "fisher":
+        methods["sgld"] = "Fisher SGLD"
+    return Presentation(dataclasses.replace(NAMES, methods=methods), module.words)
 
 
 def reproduce(
-    experiment: str,
-    preset: str,
-    *,
-    trials: int | None,
-    seed: int,
-    out: Path,
-    resume: bool,
-    quiet: bool,
-    **options: str | None,
+    experiment: str, preset: str, *, trials: int | None, seed: int, out: Path, resume: bool, quiet: bool, **options: Any
 ) -> dict[str, Any]:
     """Run an experiment in the folder `out` and return its results; `options` replace settings of the preset."""
     module = EXPERIMENTS[experiment]
@@ -46,15 +76,9 @@ def reproduce(
             if not hasattr(settings, name):
                 raise InvalidInput(f"--{name} {value} does not apply to {experiment}: leave it out")
             settings = dataclasses.replace(settings, **{name: value})
-    trials = settings.trials if trials is None else trials
-    require_count("--trials", trials)
-    config = {
-        "experiment": experiment,
-        "preset": preset,
-        **dataclasses.asdict(settings),
-        "trials": trials,
-        "seed": seed,
-    }
+    trials = require_count("--trials", settings.trials if trials is None else trials)
+    config = {"experiment": experiment, "preset": preset} | dataclasses.asdict(settings)
+    config |= {"trials": trials, "seed": seed}
     if config["step_size"] == "auto":
         config |= dict.fromkeys(("steps", "burn_in", "thin"), "auto")  # Found along with it.
     run = Run(out, config, resume=resume, quiet=quiet)

@@ -2,18 +2,14 @@
 
     darkbayes reproduce boston --preset best                     on two cores, 20 splits side by side
     darkbayes reproduce boston --splits paper --out runs/boston-best-paper-splits      random, of the paper's sizes
-    darkbayes reproduce boston --preset literal
     darkbayes reproduce boston --preset quick                    two splits, in a minute
 
-Log likelihood in the original unit, 1,000 dollars. The paper: SGD -2.7639, SGLD -2.306, student -2.350, and from
-Hernandez-Lobato and Adams (2015) PBP -2.574, VI -2.903. Ours: results/boston-best.json, results/boston-literal.json and
-results/boston-best-paper-splits.json.
+Log likelihood in the original unit, 1,000 dollars. The paper: SGD -2.7639, SGLD -2.306, student -2.350.
 
-`literal` has the paper's settings: batches of one, half a million steps whose size is halved every 80,000, the printed
-noise precision of 1.25 on standardised targets. That noise level cannot be what the paper evaluated: it alone keeps the
-log likelihood below -3. `best` infers the noise level with the weights, or lets the noise depend on the input, and
-samples with preconditioned SGLD. Settings were chosen with ``--on validation``. SGLD is scored by the draws that the
-reservoirs hold at the end, a uniform sample of all kept ones.
+`literal` has the paper's settings. Its noise precision of 1.25 on standardised targets cannot be what the paper
+evaluated: it alone keeps the log likelihood below -3. `best` infers the noise level with the weights, or lets the noise
+depend on the input, and samples with preconditioned SGLD; settings were chosen with ``--on validation``. SGLD is scored
+by the draws that the reservoirs hold at the end, a uniform sample of all kept ones.
 """
 
 from dataclasses import replace
@@ -24,15 +20,12 @@ import jax
 import numpy as np
 import optax
 
-from darkbayes.baselines import SGD
-from darkbayes.data import load
+import darkbayes as db
 from darkbayes.files import write_arrays
-from darkbayes.model import GaussianPrior, Posterior
-from darkbayes.paper import naming
+from darkbayes.paper.common import Row, rows_of, titled_panels
 from darkbayes.paper.regression import METRICS, TRIAL, Comparators, Experiment, Preset, split_table
 from darkbayes.report import Names, RunWords, figures, measured
-from darkbayes.runs import Run, row
-from darkbayes.student import Settings
+from darkbayes.runs import row
 
 BEST = Preset(
     trials=20,
@@ -43,11 +36,9 @@ BEST = Preset(
     batch_size=64,
     steps=80_000,
     burn_in=20_000,
-    thin=100,
-    optimiser="adam",
     learning_rate=5e-3,
     jitter=(0.1, 0.5),
-    settings=Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
+    settings=db.Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
     comparators=Comparators(),
 )
 
@@ -71,7 +62,7 @@ PRESETS = {
         jitter=(0.05,),
         student_prior=1e-3,
         # The reservoir is there to score the teacher by; the student does not learn from it.
-        settings=Settings(query_batch=1, reservoir=1000, reservoir_picks=0),
+        settings=db.Settings(query_batch=1, reservoir=1000, reservoir_picks=0),
         comparators=None,
     ),
     "quick": replace(
@@ -90,9 +81,9 @@ PAPER = {
 """RMSE from a table that is commented out in the paper's source."""
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
-    """Run every method on all splits; returns the rows of results and leaves the figure's arrays in the folder."""
-    splits = split_table(load("boston"), preset, trials, seed)
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+    """Run every method on all splits."""
+    splits = split_table(db.data.load("boston"), preset, trials, seed)
     experiment = Experiment(run, "", preset, splits, jax.random.key(seed))
     methods: dict[str, dict[str, np.ndarray]] = {}
     for noise in preset.noise:
@@ -101,17 +92,14 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
         methods |= experiment.comparators(preset.comparators)
     else:
         # The mean-loss rate of the teacher's own drift at full-data scale; the paper's SGD has a prior of its own.
-        known = experiment.posterior("known")
-        posterior = Posterior(known.network, known.likelihood, GaussianPrior(1.0), known.num_data)
+        posterior = replace(experiment.posterior("known"), prior=db.priors.GaussianPrior(1.0))
         rate = LITERAL_SGD_STEP_SIZE / 2 * posterior.num_data
-        methods["sgd"] = experiment.fitted(
-            "sgd", SGD(posterior, optax.sgd(rate), LITERAL_SGD_STEPS, preset.batch_size), 1
-        )
-    methods = {name: methods[name] for name in sorted(methods, key=_order)}
+        plug_in = db.baselines.SGD(posterior, optax.sgd(rate), LITERAL_SGD_STEPS, preset.batch_size)
+        methods["sgd"] = experiment.fitted("sgd", plug_in, 1)
+    methods = {"sgd": methods.pop("sgd")} | methods
     first = splits[0]
     figure = {"y": np.asarray(first.test.y)[:, 0] * first.scale + first.center}
-    for name, arrays in methods.items():
-        figure |= {f"{part}.{name}": arrays[part] for part in ("mean", "std")}
+    figure |= {f"{part}.{name}": arrays[part] for name, arrays in methods.items() for part in ("mean", "std")}
     write_arrays(run.path / "figure.safetensors", figure)
     return [
         row(name, metric, list(arrays[metric]), PAPER.get(metric, {}).get(name))
@@ -120,27 +108,17 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
     ]
 
 
-def _order(method: str) -> tuple[int, str]:
-    """Plug-in first, then teachers and students, then the others."""
-    kinds = ("sgd", "sgld", "student", "sgld input", "student input", "pbp", "vi", "dropout", "ensemble", "hmc")
-    fitting = [place for place, kind in enumerate(kinds) if method.startswith(kind)]
-    return fitting[-1], method
-
-
-NAMES = Names()
-
-
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
     """What the page of a run says."""
-    rows = naming.rows_of(results, "log_likelihood")
-    student = naming.students(rows)[0]
+    rows = rows_of(results, "log_likelihood")
+    student = next(row for method, row in rows.items() if method.startswith("student"))
     others = [f"{names.method(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
     return RunWords(
         title="Boston housing: Table 5 of Bayesian Dark Knowledge",
-        lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston from "
-        "thirteen features. The data are of 1970 and one feature encodes race: they are here because the paper and its "
-        "peers report on them. Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars, all in the "
-        "original units. The paper's own splits were never published, so its numbers can be compared in kind only.",
+        lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston. The "
+        "data are of 1970 and one feature encodes race: they are here because the paper and its peers report on them. "
+        "Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars. The paper's splits were never "
+        "published, so its numbers can be compared in kind only.",
         summary=f"The {names.method(student['method'])}, one network, has a log likelihood of {measured(student)} per "
         f"example; {', '.join(others)}.",
         trial=TRIAL,
@@ -148,8 +126,7 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
         figure="Predictions on the first split",
         caption="Predicted mean and two standard deviations for every home in the test part of the first split. About "
         "95% of them should cross the dashed line, on which the prediction is the true value.",
-        alt="Predicted against true values of homes with whiskers of two standard deviations, one panel for each "
-        "method.",
+        alt="Predicted against true values with whiskers of two standard deviations, one panel for each method.",
         draw=lambda: predicted_against_true(folder, names),
         curves="256 queries that it did not learn from, mean over the splits",
     )
@@ -159,14 +136,13 @@ def predicted_against_true(folder: Path, names: Names) -> figures.Drawing:
     """Predicted mean and two standard deviations against the true value: SGD, SGLD, the student and PBP."""
     arrays = figures.figure_arrays(folder)
     others, students = figures.methods_in(arrays, "mean.", ("sgd", "sgld", "pbp"))
-    methods = others[:2] + students[:1] + others[2:]
-    y = arrays["y"].ravel()
+    methods, y = others[:2] + students[:1] + others[2:], arrays["y"].ravel()
     line = np.array([y.min() - 2, y.max() + 2])
     predicted = [[arrays[f"{part}.{method}"].ravel() for part in ("mean", "std")] for method in methods]
     inside = [np.abs(y - mean) <= 2 * std for mean, std in predicted]
     titles = [f"{names.method(name)}: {part.mean():.0%} within" for name, part in zip(methods, inside, strict=True)]
-    with figures.panels(2, 2, size=(figures.WIDTH, 6.4), sharex=True, sharey=True) as (figure, axes):
-        for axis, (mean, std), within in zip(figures.lettered(axes, titles), predicted, inside, strict=True):
+    with titled_panels(titles, 2, 3.2) as (figure, axes, used):
+        for axis, (mean, std), within in zip(used, predicted, inside, strict=True):
             for chosen, colour, marker, label in (
                 (within, figures.BLUE, "o", "true value within 2 std. dev."),
                 (~within, figures.ORANGE, "s", "true value beyond"),

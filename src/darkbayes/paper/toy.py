@@ -2,7 +2,7 @@
 of the experiment's own, each measured by its KL from the truth on a grid of inputs."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,49 +10,42 @@ import jax
 import numpy as np
 import optax
 
+import darkbayes as db
 from darkbayes.files import write_arrays
-from darkbayes.model import Posterior
-from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.paper import fitting, naming
-from darkbayes.predict import predict_average, predict_draws, predict_plugin, predict_student
-from darkbayes.report import Names, RunWords, figures, measured
-from darkbayes.runs import Run, row
-from darkbayes.student import Queries, Student, distillation
-from darkbayes.teacher import (
-    MinibatchChain,
-    default_sampler,
-    minibatch_chain,
-    nuts_chain,
-    sample,
-    sgld,
-    split_rhat,
-    stepped,
-)
+from darkbayes.paper import common
+from darkbayes.paper.common import Row, part, rows_of, tuned
+from darkbayes.report import Names, RunWords, measured
+from darkbayes.runs import row
+from darkbayes.teacher import MinibatchChain, sample
 from darkbayes.types import Array, Data, Key
 
-TEACHER = "teacher."
-"""What marks the teacher's arrays among a student's."""
-
-
-Methods = dict[str, dict[str, np.ndarray]]
-"""What each method predicts on the grid, as named arrays."""
-Comparators = dict[str, Callable[[Key, Data], Prediction]]
-"""Methods that one experiment adds: each is fitted and predicts on the grid."""
+Arrays = dict[str, np.ndarray]
+Methods = dict[str, Arrays]
+"""What each method predicts on the grid."""
 
 
 class Problem(NamedTuple):
-    """A toy problem apart from its data, and how to look at it."""
+    """A toy problem, and how to look at it."""
 
-    posterior: Posterior
+    posterior: db.Posterior
+    head: Head
+    queries: db.queries.Queries
     grid: Array
     """Where predictive distributions are compared."""
-    queries: Queries
-    head: Head
+    draw: Callable[[Key], Data]
+    """The data of a trial."""
+    divergence: Callable[[Arrays, Arrays], float]
+    figure: Callable[[Data, Methods], dict[str, Any]]
+    """What is drawn of the first trial."""
+    paper: Mapping[str, float] = {}
+    """The paper's divergences."""
+    comparators: Mapping[str, Callable[[Key, Data], dict[str, Any]]] = {}
+    """Methods of this problem alone: each is fitted and predicts on the grid."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(fitting.Preset):
+class Preset(common.Preset):
     """All the settings of a toy experiment."""
 
     students: tuple[tuple[int, ...], ...]
@@ -65,80 +58,76 @@ class Preset(fitting.Preset):
 
     def sgd_rate(self, updates: int) -> optax.Schedule:
         """Falls by 0.8 after every twentieth of the updates (for 100k of them, the paper's schedule for Boston)."""
-        return stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
+        return db.schedules.stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
+
+
+def presets(best: Preset, *, literal: dict[str, Any], quick: dict[str, Any]) -> dict[str, Preset]:
+    """All presets, of which two have changes of their own."""
+    sgd: Any = {"optimiser": "sgd", "settings": db.Settings(query_batch=20), "student_prior": 1e-3}
+    small: Any = {"trials": 1, "hmc_warmup": 500, "hmc_draws": 1000}
+    changes = {"best": {}, "auto": {"step_size": "auto"}, "literal": sgd | literal, "quick": small | quick}
+    return {name: dataclasses.replace(best, **own) for name, own in changes.items()}
 
 
 class Experiment:
     """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
-    def __init__(self, run: Run, problem: Problem, preset: Preset, comparators: Comparators):
-        """Build the plug-in network's optimiser and the students."""
-        self.run, self.problem, self.preset, self.comparators = run, problem, preset, comparators
+    def __init__(self, run: db.Run, problem: Problem, preset: Preset):
+        self.run, self.problem, self.preset = run, problem, preset
         self.plug_in = optax.with_extra_args_support(optax.sgd(preset.sgd_step_size / 2))
-        width = problem.grid.shape[-1]
+        inputs, head = problem.grid.shape[-1], problem.head
         self.students = {
-            "-".join(map(str, (width, *hidden, problem.head.width))): preset.student(hidden, problem.head)
+            "-".join(map(str, (inputs, *hidden, head.width))): preset.student(hidden, head)
             for hidden in preset.students
         }
 
     def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
-        """The predictions of every method on the grid, by method; what was computed before is not computed again."""
-        hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(self.comparators))
-        methods = {
-            "hmc": self.run.once(f"{folder}/hmc", lambda: self.hmc(f"{folder}/hmc", data, hmc_key)),
-            "sgd": self.run.once(f"{folder}/sgd", lambda: self.sgd(data, sgd_key)),
-        }
-        for name, own_key in zip(self.comparators, keys, strict=True):
-            methods[name] = self.run.once(f"{folder}/{name}", partial(self.compared, name, data, own_key))
-        students = {}
+        """The predictions of every method; what was computed before is not computed again."""
+        own, methods, students = self.problem.comparators, {}, {}
+        hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(own))
+        others = {"hmc": partial(self.hmc, f"{folder}/hmc"), "sgd": self.sgd, **own}
+        for (name, predict), own_key in zip(others.items(), (hmc_key, sgd_key, *keys), strict=True):
+            methods[name] = self.run.once(f"{folder}/{name}", partial(predict, own_key, data))
         for label, student in self.students.items():
             name = f"{folder}/student-{label}"
-            distilled = partial(self.distilled, name, student, teacher, distil_key)
-            students[f"student {label}"] = self.run.once(name, distilled)
+            students[f"student {label}"] = self.run.once(
+                name, partial(self.distilled, name, student, teacher, distil_key)
+            )
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
-        first = next(iter(students.values()))
-        taught = {name.removeprefix(TEACHER): value for name, value in first.items() if name.startswith(TEACHER)}
-        return methods | {"sgld": taught} | students
+        return methods | {"sgld": part(next(iter(students.values())), "teacher")} | students
 
-    def hmc(self, name: str, data: Data, key: Key) -> dict[str, Any]:
-        """The truth."""
-        label = None if self.run.quiet else name
+    def hmc(self, name: str, key: Key, data: Data) -> dict[str, Any]:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
-        chain = nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        label = None if self.run.quiet else name
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
-        return as_arrays(predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
 
-    def sgd(self, data: Data, key: Key) -> dict[str, Any]:
-        """The plug-in network."""
+    def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
-        chain = minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
+        chain = db.minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
         draws = sample(chain, key, num_chains=1, num_draws=1)
         weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
-        return as_arrays(predict_plugin(posterior, weights, self.problem.grid))
+        return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
-    def compared(self, name: str, data: Data, key: Key) -> dict[str, Any]:
-        """A comparator."""
-        return as_arrays(self.comparators[name](key, data))
-
-    def distilled(self, name: str, student: Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
-        """A student of the teacher, and what that predicts."""
+    def distilled(self, name: str, student: db.Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
+        """What a student predicts, and what its teacher does."""
         problem, preset = self.problem, self.preset
-        parts = distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
+        parts = db.distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)
-        taught = as_arrays(predict_average(state.average))
-        own = as_arrays(predict_student(student, parts.best(state), problem.grid))
-        return own | {TEACHER + name: value for name, value in taught.items()}
+        taught = as_arrays(db.predict_average(state.average))
+        own = as_arrays(db.predict_student(student, parts.best(state), problem.grid))
+        return own | {f"teacher.{name}": value for name, value in taught.items()}
 
 
-def prediction_rhat(posterior: Posterior, draws: Any, grid: Array) -> float:
+def prediction_rhat(posterior: db.Posterior, draws: Any, grid: Array) -> float:
     """The largest split R-hat over (at most about 500) grid points of what draws predict there."""
     points = grid[:: max(1, len(grid) // 500)]
 
     def outputs(draw: Any) -> Array:
         return posterior.distribution(draw, points).traced()
 
-    predictions = jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)
-    return float(split_rhat(predictions).max())
+    return float(db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max())
 
 
 def as_arrays(prediction: Any) -> dict[str, Any]:
@@ -146,88 +135,39 @@ def as_arrays(prediction: Any) -> dict[str, Any]:
     return {"mean": prediction.mean, "variance": prediction.variance}
 
 
-def run_trials(
-    run: Run,
-    problem: Problem,
-    preset: Preset,
-    trials: int,
-    seed: int,
-    draw: Callable[[Key], Data],
-    figure: Callable[[Data, Methods], dict[str, Any]],
-    comparators: Comparators | None = None,
-) -> list[Methods]:
-    """The predictions of every trial, each on data of its own; the first leaves the arrays of the figure."""
+def reproduce(run: db.Run, problem: Problem, preset: Preset, trials: int, seed: int) -> list[Row]:
+    """Run all trials, each on data of its own.
+
+    Returns the rows of results: both KL divergences between the truth and each method, and the truth's own R-hat.
+    """
     keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
-    data = [draw(data_key) for data_key, _ in keys]
-    teachers, preset = build_teachers(run, problem, preset, data, jax.random.key(seed))
-    experiment = Experiment(run, problem, preset, comparators or {})
-    done = []
-    for trial, (_, method_key) in enumerate(keys):
-        done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], method_key))
-        if trial == 0:
-            write_arrays(run.path / "figure.safetensors", figure(data[0], done[0]))
-    return done
-
-
-def build_teachers(
-    run: Run, problem: Problem, preset: Preset, data: list[Data], key: Key
-) -> tuple[list[MinibatchChain], Preset]:
-    """The teacher of each trial, and the preset with the lengths that teachers which tune themselves have found."""
+    data = [problem.draw(data_key) for data_key, _ in keys]
     auto = preset.step_size == "auto"
-    sampler = default_sampler(problem.posterior, None) if auto else sgld(preset.step_size)
-    teachers = [
-        minibatch_chain(
-            problem.posterior, sampler, *examples, batch_size=None, burn_in=preset.burn_in, thin=preset.thin
-        )
-        for examples in data
-    ]
-    return fitting.tuned(run, "teacher", teachers, key, preset, problem.grid) if auto else (teachers, preset)
-
-
-def summarise(
-    trials: list[Methods],
-    divergence: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], float],
-    paper: dict[str, float],
-) -> list[dict[str, Any]]:
-    """Rows of results: both KL divergences between the truth and each method, and the truth's own R-hat."""
+    sampler = db.samplers.default_sampler(problem.posterior, None) if auto else db.sgld(preset.step_size)
+    teachers = [preset.teacher(problem.posterior, sampler, examples, None) for examples in data]
+    if auto:
+        teachers, preset = tuned(run, "teacher", teachers, jax.random.key(seed), preset, problem.grid)
+    experiment, done = Experiment(run, problem, preset), []
+    for trial, (_, key) in enumerate(keys):
+        done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], key))
+    write_arrays(run.path / "figure.safetensors", problem.figure(data[0], done[0]))
     rows = []
-    for method in [name for name in trials[0] if name != "hmc"]:
-        forward = [divergence(trial["hmc"], trial[method]) for trial in trials]
-        reverse = [divergence(trial[method], trial["hmc"]) for trial in trials]
-        rows.append(row(method, "kl_from_hmc", forward, paper.get(method)))
+    for method in [name for name in done[0] if name != "hmc"]:
+        forward = [problem.divergence(trial["hmc"], trial[method]) for trial in done]
+        reverse = [problem.divergence(trial[method], trial["hmc"]) for trial in done]
+        rows.append(row(method, "kl_from_hmc", forward, problem.paper.get(method)))
         rows.append(row(method, "kl_to_hmc", reverse))
-    rows.append(row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in trials]))
-    return rows
-
-
-NAMES = Names(
-    metrics={
-        "kl_from_hmc": "KL(HMC || method)",
-        "kl_to_hmc": "KL(method || HMC)",
-        "rhat_max": "largest split R-hat of the predictions",
-    }
-)
+    return [*rows, row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in done])]
 
 
 def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> RunWords:
-    """What the page of a run says.
-
-    Args:
-        results: The run's.
-        names: What methods and metrics are called.
-        lead: What is fitted to what.
-        where: Where methods are compared.
-        **own: The title, and what is said of the figure.
-
-    Returns:
-        All of it, with what both experiments say alike.
-    """
-    rows = naming.rows_of(results, "kl_from_hmc")
-    best, plug_in = min(naming.students(rows), key=lambda row: row["mean"]), rows["sgd"]
+    """What the page of a run says, with what both experiments say alike."""
+    rows = rows_of(results, "kl_from_hmc")
+    students = [row for method, row in rows.items() if method.startswith("student")]
+    best, plug_in = min(students, key=lambda row: row["mean"]), rows["sgd"]
     return RunWords(
-        lead=f"{lead} HMC on the full posterior is the truth; {names.method('sgld')} approximates it with many "
-        "networks, and each student is one network that was distilled from it while it ran. The closer to zero a "
-        f"method's KL divergence from HMC, averaged over {where}, the better.",
+        lead=f"{lead} HMC is the truth; {names.method('sgld')} approximates it with many networks, and each student is "
+        f"one network distilled from it. Methods are judged by their KL divergence from HMC, averaged over {where}.",
         summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
         f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",
         trial="a draw of the data",
@@ -236,9 +176,3 @@ def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own
         curves="the grid, for the first draw of the data",
         **own,
     )
-
-
-def method_panels(methods: list[str]) -> Any:
-    """A figure with a panel for each method, three in a row."""
-    rows = -(-len(methods) // 3)
-    return figures.panels(rows, 3, size=(figures.WIDTH, 2.7 * rows), sharex=True, sharey=True)

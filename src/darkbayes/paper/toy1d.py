@@ -1,26 +1,20 @@
 """Toy 1-D regression: Figure 2 of the paper.
 
     darkbayes reproduce toy1d --preset best       about 2 minutes a trial on two cores
-    darkbayes reproduce toy1d --preset literal
     darkbayes reproduce toy1d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy1d --preset quick      under a minute
 
-PBP, HMC, variational inference, SGD, SGLD and two students. The paper shows pictures only; measured here is the KL from
-HMC between Gaussians of the same moments, mean over [-6, 6].
-Ours: results/toy1d-best.json, results/toy1d-literal.json and results/toy1d-auto.json.
-
-The paper's table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
-It gives 2,000 draws and nothing else. Inputs and targets are divided by their standard deviations under the problem's
-law; the noise variance is the known 9. `literal` has one chain, targets from the present draw alone and a student
-trained by SGD; `best` averages targets over 16 chains and their reservoirs, and trains the students by Adam from eight
-starting points, of which the one closest to the teacher is kept.
+The paper shows pictures only; measured here is the KL from HMC between Gaussians of the same moments, mean over
+[-6, 6]. Its table says 10 examples, its text 20: we take 20, as do Hernandez-Lobato and Adams, whose problem it is.
+Inputs and targets are divided by their standard deviations under the problem's law; the noise variance is the known 9.
+Presets differ as those of toy2d.
 
 PBP has the same network but infers the noise and the prior's precision, as its authors do. Variational inference has
-the very posterior of the others, known noise and unit prior: Graves would fit the prior as well, but then his distance
-from HMC would mix another prior with another approximation.
+the very posterior of the others: Graves would fit the prior as well, but then his distance from HMC would mix another
+prior with another approximation.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import darkbayes as db
 from darkbayes.baselines import PBP, VariationalInference
-from darkbayes.data import TOY1D_NOISE_VARIANCE, toy1d
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes import Prediction
-from darkbayes.outcomes.heads.number import Gaussian, GaussianHead, Normal, kl_normal
+from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
-from darkbayes.paper.fitting import falling_adam
-from darkbayes.paper.toy import Comparators, Methods, Problem, run_trials, summarise
-from darkbayes.predict import predict_draws, predict_student
+from darkbayes.paper.common import Row, falling_adam, titled_panels
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run
-from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data, Key
 
 
@@ -58,97 +46,62 @@ class Preset(toy.Preset):
 
 
 BEST = Preset(
-    trials=5,
     students=((10,), (32, 32)),
     step_size=1e-4,
     sgd_step_size=1e-4,
     steps=220_000,
     burn_in=20_000,
-    thin=100,
-    optimiser="adam",
     learning_rate=1e-2,
-    settings=Settings(num_chains=16, query_batch=100, update_every=4, reservoir=64, reservoir_picks=2, restarts=8),
+    settings=db.Settings(num_chains=16, query_batch=100, update_every=4, reservoir=64, reservoir_picks=2, restarts=8),
 )
-
-PRESETS = {
-    "best": BEST,
-    "auto": replace(BEST, step_size="auto"),
-    "literal": replace(
-        BEST, optimiser="sgd", learning_rate=3e-4, settings=Settings(query_batch=20), student_prior=1e-3
-    ),
-    "quick": replace(
-        BEST,
-        trials=1,
-        steps=60_000,
-        settings=Settings(num_chains=8, query_batch=64, update_every=4, reservoir=32, reservoir_picks=2, restarts=4),
-        hmc_warmup=500,
-        hmc_draws=1000,
-    ),
-}
-
+SMALL = db.Settings(num_chains=8, query_batch=64, update_every=4, reservoir=32, reservoir_picks=2, restarts=4)
+PRESETS = toy.presets(BEST, literal={"learning_rate": 3e-4}, quick={"steps": 60_000, "settings": SMALL})
 LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 
 # The standard deviations of x, uniform on [-4, 4], and of x^3; their means are zero.
 SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
-def problem() -> Problem:
-    """A 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+    """Run all trials on a 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
-    likelihood = Gaussian(noise_precision=SCALE_Y**2 / TOY1D_NOISE_VARIANCE)
-    posterior = Posterior(mlp([10], 1), likelihood, GaussianPrior(1.0), num_data=20)
-    return Problem(posterior, grid, uniform_box(LOW / SCALE_X, HIGH / SCALE_X), GaussianHead())
+    likelihood = db.outcomes.Gaussian(noise_precision=SCALE_Y**2 / db.data.TOY1D_NOISE_VARIANCE)
+    posterior = db.Posterior(db.mlp([10], 1), likelihood, db.priors.GaussianPrior(1.0), num_data=20)
+    pbp, optimiser = PBP((10,), preset.pbp_passes), falling_adam(preset.vi_learning_rate, preset.vi_steps)
+    vi = VariationalInference(posterior, optimiser, preset.vi_steps, None, samples=preset.vi_samples, empirical=False)
 
+    def by_pbp(key: Key, data: Data) -> dict[str, Any]:
+        return toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid))
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
-    """Run all trials; returns the rows of results and leaves the figure's arrays in the run's folder."""
-    cubic = problem()
-    done = run_trials(run, cubic, preset, trials, seed, scaled_toy1d, figure_arrays, comparators(cubic, preset))
-
-    def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
-        gaussians = [Normal(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["variance"])) for arrays in (p, q)]
-        return float(jnp.mean(kl_normal(*gaussians)))
-
-    return summarise(done, divergence, paper={})
-
-
-def comparators(problem: Problem, preset: Preset) -> Comparators:
-    """The methods that the paper's figure shows beside SGLD."""
-    pbp = PBP((10,), preset.pbp_passes)
-    method = VariationalInference(
-        problem.posterior,
-        falling_adam(preset.vi_learning_rate, preset.vi_steps),
-        preset.vi_steps,
-        None,
-        samples=preset.vi_samples,
-        empirical=False,
-    )
-
-    def vi(key: Key, data: Data) -> Prediction:
+    def by_vi(key: Key, data: Data) -> dict[str, Any]:
         fit_key, draw_key = jax.random.split(key)
-        draws = method.draws(draw_key, method.fit(fit_key, data), preset.vi_draws)
-        return predict_draws(problem.posterior, draws, problem.grid)
+        draws = vi.draws(draw_key, vi.fit(fit_key, data), preset.vi_draws)
+        return toy.as_arrays(db.predict_draws(posterior, draws, grid))
 
-    return {"pbp": lambda key, data: predict_student(pbp, pbp.fit(key, data), problem.grid), "vi": vi}
+    head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
+    others = {"pbp": by_pbp, "vi": by_vi}
+    problem = toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
+    return toy.reproduce(run, problem, preset, trials, seed)
 
 
 def scaled_toy1d(key: Key) -> Data:
     """A draw of the data in the units of the network."""
-    data = toy1d(key)
+    data = db.data.toy1d(key)
     return Data(data.x / SCALE_X, data.y / SCALE_Y)
 
 
-def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
+def divergence(p: toy.Arrays, q: toy.Arrays) -> float:
+    """KL(p || q) between Gaussians of these moments."""
+    gaussians = [Normal(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["variance"])) for arrays in (p, q)]
+    return float(jnp.mean(kl_normal(*gaussians)))
+
+
+def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     """The training points and the predictions of each method, in the units of the problem."""
-    arrays: dict[str, Any] = {"x": data.x * SCALE_X, "y": data.y * SCALE_Y}
-    arrays["grid"] = np.linspace(LOW, HIGH, GRID_POINTS)
-    for method, predicted in methods.items():
-        arrays[f"mean.{method}"] = predicted["mean"][:, 0] * SCALE_Y
-        arrays[f"std.{method}"] = np.sqrt(predicted["variance"][:, 0]) * SCALE_Y
-    return arrays
-
-
-NAMES = toy.NAMES
+    points = {"x": data.x * SCALE_X, "y": data.y * SCALE_Y, "grid": np.linspace(LOW, HIGH, GRID_POINTS)}
+    means = {f"mean.{name}": arrays["mean"][:, 0] * SCALE_Y for name, arrays in methods.items()}
+    stds = {f"std.{name}": np.sqrt(arrays["variance"][:, 0]) * SCALE_Y for name, arrays in methods.items()}
+    return points | means | stds
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
@@ -157,13 +110,11 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
         results,
         names,
         title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
-        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic. PBP and variational "
-        "inference approximate its posterior by a Gaussian for each weight.",
+        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic.",
         where="[-6, 6]",
         caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
         "students the one with the teacher's ten hidden units is shown, as in the paper.",
-        alt="The mean and a band of three standard deviations over [-6, 6], one panel for each method, with the "
-        "training points.",
+        alt="The mean and a band of three standard deviations with the training points, one panel for each method.",
         draw=lambda: bands(folder, names),
     )
 
@@ -175,15 +126,13 @@ def bands(folder: Path, names: Names) -> figures.Drawing:
     """
     arrays = figures.figure_arrays(folder)
     others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
-    methods = others + students[:1]
-    grid = arrays["grid"]
+    methods, grid = others + students[:1], arrays["grid"]
     truth = [arrays["mean.hmc"] + side * 3 * arrays["std.hmc"] for side in (-1, 1)]
-    with toy.method_panels(methods) as (figure, axes):
-        for method, axis in zip(methods, figures.lettered(axes, [*map(names.method, methods)]), strict=True):
+    with titled_panels([*map(names.method, methods)], 3, 2.7) as (figure, axes, used):
+        for method, axis in zip(methods, used, strict=True):
             mean, spread = arrays[f"mean.{method}"], 3 * arrays[f"std.{method}"]
-            axis.fill_between(
-                grid, mean - spread, mean + spread, color=figures.BLUE, alpha=0.25, lw=0, label="±3 std. dev."
-            )
+            filled = {"color": figures.BLUE, "alpha": 0.25, "lw": 0, "label": "±3 std. dev."}
+            axis.fill_between(grid, mean - spread, mean + spread, **filled)
             axis.plot(grid, mean, color=figures.BLUE, label="mean")
             for edge in truth if method != "hmc" else ():
                 axis.plot(grid, edge, color=figures.ORANGE, lw=1, ls="--", label="HMC ±3 std. dev.")

@@ -1,109 +1,66 @@
 """Toy 2-D classification: Table 2 and Figure 1 of the paper.
 
     darkbayes reproduce toy2d --preset best       about 2 minutes a trial on two cores
-    darkbayes reproduce toy2d --preset literal
     darkbayes reproduce toy2d --preset auto       with a teacher that tunes itself
     darkbayes reproduce toy2d --preset quick      under a minute
 
 KL from HMC on a grid. The paper: SGD 0.246, SGLD 0.007, students 2-10-2 0.031, 2-100-2 0.014, 2-10-10-2 0.009.
-Ours: results/toy2d-best.json, results/toy2d-literal.json and results/toy2d-auto.json.
 
-The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its 100k steps, burn-in of
-2k, every 100th draw kept, one chain, targets from the present draw alone and a student trained by SGD. `best` averages
-targets over 16 chains and their reservoirs, and trains the students by Adam from four starting points, of which the one
-closest to the teacher is kept.
+The paper gives no step sizes, learning rates or batch sizes for this problem. `literal` has its lengths, one chain,
+targets from the present draw alone and a student trained by SGD. `best` averages targets over 16 chains and their
+reservoirs, and trains the students by Adam from four starting points, of which the one closest to the teacher is kept.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes import metrics
-from darkbayes.data import toy2d
-from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.outcomes import ClassPrediction
-from darkbayes.outcomes.heads.classes import Softmax, SoftmaxHead
+import darkbayes as db
 from darkbayes.paper import toy
-from darkbayes.paper.toy import Methods, Preset, Problem, run_trials, summarise
+from darkbayes.paper.common import Row, titled_panels
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run
-from darkbayes.student import Settings, uniform_box
 from darkbayes.types import Data
 
-PAPER = {
-    "sgd": 0.246,
-    "sgld": 0.007,
-    "student 2-10-2": 0.031,
-    "student 2-100-2": 0.014,
-    "student 2-10-10-2": 0.009,
-}
-
-BEST = Preset(
-    trials=5,
+PAPER = {"sgd": 0.246, "sgld": 0.007, "student 2-10-2": 0.031, "student 2-100-2": 0.014, "student 2-10-10-2": 0.009}
+BEST = toy.Preset(
     students=((10,), (100,), (10, 10)),
     step_size=1e-2,
     sgd_step_size=1e-2,
     steps=52_000,
     burn_in=2_000,
-    thin=100,
-    optimiser="adam",
     learning_rate=3e-3,
-    settings=Settings(num_chains=16, query_batch=100, reservoir=64, reservoir_picks=2, restarts=4),
+    settings=db.Settings(num_chains=16, query_batch=100, reservoir=64, reservoir_picks=2, restarts=4),
 )
-
-PRESETS = {
-    "best": BEST,
-    "auto": replace(BEST, step_size="auto"),
-    "literal": replace(
-        BEST,
-        steps=100_000,
-        optimiser="sgd",
-        learning_rate=2e-3,
-        settings=Settings(query_batch=20),
-        student_prior=1e-3,
-    ),
-    "quick": replace(
-        BEST,
-        trials=1,
-        steps=12_000,
-        learning_rate=5e-3,
-        settings=Settings(num_chains=8, query_batch=64, reservoir=32, reservoir_picks=2, restarts=2),
-        hmc_warmup=500,
-        hmc_draws=1000,
-    ),
-}
-
+SMALL = db.Settings(num_chains=8, query_batch=64, reservoir=32, reservoir_picks=2, restarts=2)
+PRESETS = toy.presets(
+    BEST,
+    literal={"steps": 100_000, "learning_rate": 2e-3},
+    quick={"steps": 12_000, "learning_rate": 5e-3, "settings": SMALL},
+)
 EDGE, GRID_LINES = 10.0, 101
 
 
-def problem() -> Problem:
-    """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
+def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
+    """Run all trials on the paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    posterior = Posterior(mlp([10], 2), Softmax(2), GaussianPrior(1.0), num_data=20)
-    return Problem(posterior, grid, uniform_box(-EDGE, EDGE), SoftmaxHead(2))
+    posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+
+    def divergence(p: toy.Arrays, q: toy.Arrays) -> float:
+        return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
+
+    queries = db.queries.uniform_box(-EDGE, EDGE)
+    problem = toy.Problem(
+        posterior, db.outcomes.SoftmaxHead(2), queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER
+    )
+    return toy.reproduce(run, problem, preset, trials, seed)
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict]:
-    """Run all trials; returns the rows of results and leaves the figure's arrays in the run's folder."""
-    done = run_trials(run, problem(), preset, trials, seed, toy2d, figure_arrays)
-
-    def divergence(p: dict[str, np.ndarray], q: dict[str, np.ndarray]) -> float:
-        return metrics.kl(*(ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
-
-    return summarise(done, divergence, PAPER)
-
-
-def figure_arrays(data: Data, methods: Methods) -> dict[str, Any]:
+def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     """The training points, and the probability of class 1 on the grid by each method."""
-    panels = {f"probs.{method}": arrays["mean"][:, 1] for method, arrays in methods.items()}
-    return panels | {"x": data.x, "y": data.y}
-
-
-NAMES = toy.NAMES
+    return {f"probs.{name}": arrays["mean"][:, 1] for name, arrays in methods.items()} | {"x": data.x, "y": data.y}
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
@@ -114,10 +71,9 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
         title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
         lead="A 2-10-2 network is fitted to twenty points of two classes.",
         where="a grid on [-10, 10] x [-10, 10]",
-        caption="The colour is the predicted probability of class 1 for the first draw of the data. Away from the "
-        "points a Bayesian prediction fades towards one half; the plug-in network stays certain.",
-        alt="Maps of the predicted probability of class 1 over the plane, one for each method, with the training "
-        "points.",
+        caption="Predicted probability of class 1 for the first draw of the data. Away from the points a Bayesian "
+        "prediction fades towards one half; the plug-in network stays certain.",
+        alt="Maps of the predicted probability of class 1 with the training points, one for each method.",
         draw=lambda: class_maps(folder, names),
     )
 
@@ -128,10 +84,9 @@ def class_maps(folder: Path, names: Names) -> figures.Drawing:
     others, students = figures.methods_in(arrays, "probs.", ("sgd", "hmc", "sgld"))
     methods = others + students
     side = round(len(arrays[f"probs.{methods[0]}"]) ** 0.5)
-    line = np.linspace(-EDGE, EDGE, side)
-    with toy.method_panels(methods) as (figure, axes):
-        image: Any = None
-        for method, axis in zip(methods, figures.lettered(axes, [*map(names.method, methods)]), strict=True):
+    line, image = np.linspace(-EDGE, EDGE, side), None
+    with titled_panels([*map(names.method, methods)], 3, 2.7) as (figure, axes, used):
+        for method, axis in zip(methods, used, strict=True):
             probs = arrays[f"probs.{method}"].reshape(side, side)
             image = axis.pcolormesh(line, line, probs, cmap="PuOr", vmin=0, vmax=1, rasterized=True)
             for label, marker in ((0, "o"), (1, "^")):

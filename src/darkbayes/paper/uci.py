@@ -1,13 +1,11 @@
-"""Seven UCI data sets on the standard splits, one setting for all of them.
+"""Seven UCI data sets on the standard splits, one setting for all of them, beside published numbers of other methods.
 
     darkbayes reproduce uci --preset best       on two cores, 20 splits of each side by side
     darkbayes reproduce uci --preset auto       the same, with a teacher that tunes itself
     darkbayes reproduce uci --preset quick      two splits, shorter chains: minutes
 
-Test log likelihood and RMSE in the target's unit, beside the published numbers of other methods. Ours:
-results/uci-best.json and results/uci-auto.json. The teacher has the benchmark's one hidden layer of 50 units, its
-student two of 100. The settings are about Boston's, which were chosen there on validation parts, with shorter chains
-and larger batches.
+The teacher has the benchmark's one hidden layer of 50 units, its student two of 100. The settings are about Boston's,
+which were chosen there on validation parts, with shorter chains and larger batches.
 """
 
 from collections.abc import Sequence
@@ -18,12 +16,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from darkbayes.data import Table, load
+import darkbayes as db
 from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
+from darkbayes.paper.common import Row
 from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
 from darkbayes.report import Names, RunWords, figures
-from darkbayes.runs import Run, row
+from darkbayes.runs import row
 
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
 
@@ -65,14 +64,14 @@ grid search from Mukhoti, Stenetorp and Gal (2018), ensembles from Lakshminaraya
 layer of 50 units."""
 
 
-def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str, Any]]:
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run teacher and student on all splits of all data sets; returns their rows and the published ones."""
     if preset.splits != "standard":
         raise InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
     rows = []
     for place, name in enumerate(DATASETS):
-        table = load(name)
-        assert isinstance(table, Table)
+        table = db.data.load(name)
+        assert isinstance(table, db.data.Table)
         splits = split_table(table, preset, trials, seed)
         experiment = Experiment(run, name, preset, splits, jax.random.fold_in(jax.random.key(seed), place))
         scores = dict(zip(("sgld", "student"), experiment.distilled("sampled").values(), strict=True))
@@ -84,25 +83,11 @@ def reproduce(run: Run, preset: Preset, trials: int, seed: int) -> list[dict[str
     return sorted(rows, key=lambda row: tuple(PUBLISHED).index(row["metric"]))
 
 
-NAMES = Names(
-    {
-        "vi, published": "VI, published",
-        "pbp, published": "PBP, published",
-        "dropout mc, published": "MC dropout, published",
-        "ensemble, published": "deep ensemble, published",
-    },
-    rivals=RIVALS,
-)
-
-
 def ahead(results: dict[str, Any]) -> tuple[list[str], int]:
     """The data sets on which the student's log likelihood is above its rival's, and how many there are in all."""
-    scores = {
-        (row["dataset"], row["method"]): row["mean"] for row in results["rows"] if row["metric"] == "log_likelihood"
-    }
-    datasets = list(dict.fromkeys(dataset for dataset, _ in scores))
-    above = [dataset for dataset in datasets if scores[dataset, RIVALS[0]] > scores[dataset, RIVALS[1]]]
-    return above, len(datasets)
+    rows = [row for row in results["rows"] if row["metric"] == "log_likelihood"]
+    ours, theirs = ({row["dataset"]: row["mean"] for row in rows if row["method"] == rival} for rival in RIVALS)
+    return [dataset for dataset, score in ours.items() if score > theirs[dataset]], len(ours)
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
@@ -111,15 +96,14 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
     return RunWords(
         title="Regression on the UCI data sets, beside what others published",
         lead="The customary benchmark for uncertainty in regression: one hidden layer of fifty units (the student has "
-        "two of a hundred), the standard splits with nine tenths to learn from, scores in the original units of the "
-        "data. Ours beside published numbers of the same benchmark.",
+        "two of a hundred), the standard splits, scores in the original units of the data.",
         summary=f"The student, one network, has a higher log likelihood than PBP as published on {len(above)} of "
         f"{number} data sets" + (f" ({', '.join(above)})." if above else "."),
         trial=TRIAL,
         quick="a subset of the data sets or splits, and shorter runs",
         figure="How far from PBP",
-        caption="Log likelihood per test example, less that of PBP as published. Whiskers are one standard error of "
-        "the method itself, the grey band one of PBP. Filled: ours; open: published.",
+        caption="Log likelihood per test example, less that of PBP as published. Whiskers are standard errors, the "
+        "grey band that of PBP. Filled: ours; open: published.",
         alt="For each data set, how far the log likelihood of every method is from that of PBP.",
         draw=lambda: differences_from_pbp(results["rows"], names),
     )
@@ -140,17 +124,11 @@ def differences_from_pbp(rows: list[dict[str, Any]], names: Names) -> figures.Dr
         shifts = 0.15 * (np.arange(len(methods)) - (len(methods) - 1) / 2)
         for method, shift, colour, marker in zip(methods, shifts, colours, "osv^D", strict=False):
             own = [row for row in rows if row["method"] == method]
-            axis.errorbar(
-                [row["mean"] - rival[row["dataset"]]["mean"] for row in own],
-                [places[row["dataset"]] + shift for row in own],
-                xerr=[row["se"] or 0.0 for row in own],
-                fmt=marker,
-                ms=5,
-                capsize=2,
-                color=colour,
-                mfc="white" if "published" in method else colour,
-                label=names.method(method),
-            )
+            differences = [row["mean"] - rival[row["dataset"]]["mean"] for row in own]
+            heights, errors = zip(*((places[row["dataset"]] + shift, row["se"] or 0.0) for row in own), strict=True)
+            fill = "white" if "published" in method else colour
+            style = {"fmt": marker, "ms": 5, "capsize": 2, "color": colour, "mfc": fill, "label": names.method(method)}
+            axis.errorbar(differences, heights, xerr=errors, **style)
         axis.axvline(0.0, color=figures.GREY, lw=1, ls="--")
         axis.set_yticks(list(places.values()), list(places))
         axis.invert_yaxis()

@@ -1,0 +1,113 @@
+"""What all experiments share: settings, how teachers are tuned and comparators fitted, and what pages are made of."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import optax
+
+import darkbayes as db
+from darkbayes.baselines import PBP, raise_if_diverged
+from darkbayes.outcomes.heads.base import Head
+from darkbayes.report import figures
+from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.stacking import at
+from darkbayes.types import Array, Data, Key
+
+Row = dict[str, Any]
+
+
+def falling_adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    """Adam whose learning rate falls to zero along a cosine over `steps` steps."""
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """The settings that every experiment has."""
+
+    trials: int = 5
+    step_size: float | Literal["auto"]
+    """``"auto"`` for the default sampler, which finds it, and with it `steps`, `burn_in` and `thin`."""
+    steps: int
+    burn_in: int
+    thin: int = 100
+    settings: db.Settings
+    optimiser: Literal["adam", "sgd", "stepped"] = "adam"
+    """The student's. Adam's learning rate falls to zero along a cosine; that of SGD is what `sgd_rate` says."""
+    learning_rate: float
+    student_prior: float = 0.0
+
+    def student(self, hidden: tuple[int, ...], head: Head) -> db.Student:
+        updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
+        adam = self.optimiser == "adam"
+        optimiser = falling_adam(self.learning_rate, updates) if adam else optax.sgd(self.sgd_rate(updates))
+        return db.Student(db.mlp(hidden, head.width), head, optimiser, self.student_prior)
+
+    def sgd_rate(self, updates: int) -> float | optax.Schedule:
+        return self.learning_rate
+
+    def teacher(self, posterior: db.Posterior, sampler: Any, data: Data, batch_size: int | None) -> MinibatchChain:
+        return db.minibatch_chain(
+            posterior, sampler, *data, batch_size=batch_size, burn_in=self.burn_in, thin=self.thin
+        )
+
+
+def tuned(
+    run: db.Run, name: str, teachers: list[MinibatchChain], key: Key, preset: Any, monitor: Array | None = None
+) -> tuple[list[MinibatchChain], Any]:
+    """Teachers with the step sizes that they found, and the preset with the lengths that they found."""
+    settings = preset.settings
+    teachers, choices = run.tune(
+        name, teachers, key, monitor=monitor, num_chains=settings.num_chains, thin_by=settings.update_every
+    )
+    lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
+    return teachers, dataclasses.replace(preset, **lengths)
+
+
+def trained(kind: Callable[..., Any], posterior: db.Posterior, settings: Any, steps: int, **extra: Any) -> Any:
+    """A comparator that is trained by Adam, with the batches and the learning rate of all comparators."""
+    return kind(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size, **extra)
+
+
+def fit_trials(method: Any, key: Key, trials: int, data: Data, axis: int | None) -> Callable[[int, int, Array], Any]:
+    """Fit a comparator in all trials at once, whose data lie along `axis`.
+
+    Returns what it predicts in a trial with so many draws, 0 for what was fitted itself, of inputs.
+    """
+    fit_key, draw_key = jax.random.split(key)
+    stacked = jax.jit(jax.vmap(method.fit, in_axes=(0, axis)))(jax.random.split(fit_key, trials), data)
+    raise_if_diverged(stacked)
+    keys = jax.random.split(draw_key, trials)
+
+    def predict(trial: int, draws: int, x: Array) -> Any:
+        fitted = at(trial, stacked)
+        if draws:
+            return db.predict_draws(method.posterior, method.draws(keys[trial], fitted, draws), x)
+        if isinstance(method, PBP):
+            return db.predict_student(method, fitted, x)
+        return db.predict_plugin(method.posterior, fitted, x)
+
+    return predict
+
+
+def part(arrays: dict[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
+    """The arrays of one method among those of several."""
+    return {name.removeprefix(f"{method}."): value for name, value in arrays.items() if name.startswith(f"{method}.")}
+
+
+def rows_of(results: dict[str, Any], metric: str) -> dict[str, Row]:
+    """The rows of a metric by method."""
+    return {row["method"]: row for row in results["rows"] if row["metric"] == metric}
+
+
+@contextmanager
+def titled_panels(titles: list[str], columns: int, height: float) -> Iterator[tuple[figures.Drawing, Any, list[Any]]]:
+    """A figure, all its axes, so many side by side, and those of them that have the titles."""
+    rows = -(-len(titles) // columns)
+    size = figures.WIDTH, height * rows
+    with figures.panels(rows, columns, size=size, sharex=True, sharey=True) as (figure, axes):
+        yield figure, axes, figures.lettered(axes, titles)
