@@ -81,8 +81,7 @@ def choices_table(results: dict[str, Any]) -> Table | None:
     columns |= {heading: partial(_cell, *how) for heading, how in COLUMNS.items()}
     if any(_settled(chosen) < len(chosen) for chosen in parts.values()):
         columns["settled in"] = lambda chosen: f"{_settled(chosen)} of {len(chosen)}"
-    table = group_table("data", parts, columns)
-    return table._replace(labels={part: _part(part) or "all" for part in parts})
+    return group_table("data", {_part(part) or "all": chosen for part, chosen in parts.items()}, columns)
 
 
 def _cell(value: Callable[..., float], written: Callable[[float], str], chosen: list[dict[str, Any]]) -> str:

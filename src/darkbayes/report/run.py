@@ -10,7 +10,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json
 from darkbayes.report import chains, choices
 from darkbayes.report.figures import Drawing, learning_curves, size_curve
-from darkbayes.report.page import Facts, Figure, Note, Part, Section, check_figure, write_image, write_page
+from darkbayes.report.page import Facts, Figure, Listing, Note, Part, Section, check_figure, write_image, write_page
 from darkbayes.report.tables import PLAIN, Best, Names, pivot, repeated
 
 Results = dict[str, Any]
@@ -70,10 +70,10 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
     quick = ", quick preset (a subset)" if results["preset"] == "quick" else ""
     sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
-    learning = _learning(folder, results, words)
+    learning, cautions = _learning(folder, results, words), _cautions(words, results, config)
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
-        _caution(words, results, config),
+        Listing("Before you compare", cautions) if cautions else None,
         Note(words.summary, "strong") if words.summary else None,
         _results(results, names, words),
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
@@ -108,14 +108,14 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _caution(words: RunWords, results: Results, config: Config) -> Note | None:
+def _cautions(words: RunWords, results: Results, config: Config) -> list[str]:
     """What a reader must know before comparing the numbers with others."""
     cautions = []
     if results["preset"] == "quick" and words.quick:
         cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
     if config.get("on") == "validation":
         cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
-    return Note(" ".join(cautions), "caution") if cautions else None
+    return cautions
 
 
 def _results(results: Results, names: Names, words: RunWords) -> Section:
