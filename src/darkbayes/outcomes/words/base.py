@@ -61,12 +61,6 @@ class HeldOut:
         """How many there are."""
         return len(self.y)
 
-    @property
-    def sampled(self) -> str:
-        """A remark for pictures that do not show all rows."""
-        shown = len(sample(self.rows))
-        return f" ({shown} of {self.rows:,}, at random)" if shown < self.rows else ""
-
 
 class Promise(NamedTuple):
     """Whether a promise is kept: "kept", or "timid" or "bold" where chance does not explain the difference."""
@@ -212,11 +206,12 @@ class Words(abc.ABC):
         whole, most = (short(float(risk[np.searchsorted(shares, 100 * share)])) for share in (1.0, KEEP))
         return Curves(
             title="What if it answers only when it is sure?",
-            caption=f"On the {KEEP:.0%} of the {held.cases} that it is surest of, {self.risk_name} is {most} instead of "
-            f"{whole}; a model that knows what it does not know has a rising line.",
+            caption=f"{self.risk_name[0].upper()}{self.risk_name[1:]}: {most} on the {KEEP:.0%} of the {held.cases} that it "
+            f"is surest of, {whole} on all. A rising line means that it knows what is hard.",
             alt=f"{self.risk_name} of student, teacher and plug-in network among the surest {held.cases}.",
             x=f"{held.cases} answered, the surest first (%)",
             y=self.risk_name,
+            log=self.logarithmic,
             curves=curves,
         )
 
@@ -233,23 +228,12 @@ class Words(abc.ABC):
         points = {kind: (pairs[0][place], pairs[1][place]) for place, kind in enumerate(("noise", "doubt"))}
         sizes = np.asarray(pairs)
         sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-        limits: Limits = (0.0, 1.08 * float(np.quantile(sizes, 0.995)) if len(sizes) else 1.0)
-        if self.logarithmic and len(sizes):
-            low, high = np.quantile(sizes, [0.01, 0.99]).tolist()
-            limits = (0.7 * low, 1.4 * high)
-        return self.scattered("The same uncertainties?", self.unit, points, limits, limits[0] > 0)
+        low, high = np.quantile(sizes, [0.01, 0.99]).tolist() if len(sizes) else (1.0, 1.0)
+        limits: Limits = (0.7 * low, 1.4 * high) if self.logarithmic else (0.0, 1.1 * high)
+        return self.scattered("The same uncertainties?", self.unit, points, limits, self.logarithmic)
 
     def along(self, course: Mapping[str, Any], column: Any, held: HeldOut | None) -> AlongColumn:
-        """What is predicted along a column.
-
-        Args:
-            course: its values, with `aim`, `aleatoric` and `epistemic` for each.
-            column: what the schema says of it.
-            held: the rows held out, if there are any.
-
-        Returns:
-            A picture.
-        """
+        """What is predicted along a column of the schema, from its values with `aim`, `aleatoric`, `epistemic`."""
         lines, label = self.lines(np.asarray(course["aim"], np.float64))
         noise, doubt = (self.sizes(np.asarray(course[part], np.float64)) for part in ("aleatoric", "epistemic"))
         seen, extent, caption, ticks = None, "", "", np.empty(0)

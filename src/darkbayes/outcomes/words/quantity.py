@@ -71,8 +71,8 @@ class QuantityWords(Words):
         measured, promise = held.scores["student"][COVERAGE], interval_promise(held.methods["student"].position)
         more = ", of whole numbers a little more" * (promise.verdict == "kept" and measured.value > promise.high)
         return (
-            f"Its {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the true "
-            f"{self.name} in {round(measured.value * held.rows):,} of {held.rows:,} {held.cases}, "
+            f"Its {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the "
+            f"true {self.name} in {round(measured.value * held.rows):,} of {held.rows:,} {held.cases}, "
             f"{with_error(in_percent(measured), 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
             f"{percent(promise.high)} in a test of this size{more}, {VERDICTS[promise.verdict]}"
         )
@@ -154,13 +154,14 @@ class QuantityWords(Words):
 
     def _against_truth(self, held: HeldOut) -> Scatter:
         rows, middle = sample(held.rows), held.student.middle[:, 0]
+        sampled = f" ({len(rows)} of {held.rows:,}, at random)" if len(rows) < held.rows else ""
         low, high = (end[:, 0] for end in held.student.interval(LEVEL))
         truth = np.ravel(held.y)
         holds = (low <= truth) & (truth <= high)
         kinds = {"interval holds the true value": rows[holds[rows]], "interval misses it": rows[~holds[rows]]}
         return Scatter(
             title="Predictions against the truth",
-            caption=f"Each prediction{held.sampled} with its {LEVEL:.0%} interval; about one in ten should miss the "
+            caption=f"Each prediction{sampled} with its {LEVEL:.0%} interval; about one in ten should miss the "
             "dashed line.",
             alt=f"Predicted {self.name} with {LEVEL:.0%} intervals against the true {self.name}.",
             x=f"true {self.name}",

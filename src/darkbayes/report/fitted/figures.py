@@ -20,8 +20,6 @@ WIDTH = 4.6
 LOW, SQUARE, TALL = 3.3, 3.9, 4.6
 PLAIN_DECADES = 6
 """Of a logarithmic axis, up to which its numbers are written out."""
-MANY_TIMES = 50
-"""The largest number as a multiple of the smallest, from which an axis of errors is logarithmic."""
 MOST_DRAWN = 1e30
 """What is larger is not drawn."""
 LOOKS: dict[str, dict[str, Any]] = {
@@ -116,9 +114,11 @@ def _(picture: pictures.Curves) -> Drawing:
             axis.axhline(picture.level, **LOOKS["sgld"] | {"marker": ""}, label="the teacher's own error")
         if picture.promise:
             _diagonal(axis, (0.0, 100.0))
+            axis.set_ylim(0, 103)
+        elif picture.log:
+            _logarithmic(axis, "y")
         else:
-            values = [y for _, y in picture.curves.values()] + ([np.array([picture.level])] if picture.level else [])
-            _from_zero(axis, np.concatenate(values), picture.log)
+            axis.set_ylim(bottom=0)
         axis.set_xlim(left=picture.begin)
     return figure
 
@@ -155,7 +155,7 @@ def _(picture: pictures.AlongColumn) -> Drawing:
             for k, ((name, line), look) in enumerate(zip(lines.items(), own, strict=False)):
                 shifted = places + spread * (k - (len(lines) - 1) / 2)
                 axis.plot(shifted, _finite(line), **(look | form), label=cut(name, 32))
-            if picture.whole:
+            if picture.whole and not floor:
                 axis.set_ylim(-2, 102)
             else:
                 _limit(axis, list(lines.values()), seen, picture.log, floor)
@@ -222,17 +222,6 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 def _within(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     return np.clip(np.nan_to_num(values, posinf=limits[1], neginf=limits[0]), *limits)
-
-
-def _from_zero(axis: Any, values: np.ndarray, log: bool) -> None:
-    """Let the second axis begin at zero, or be logarithmic where values differ very much."""
-    values = _finite(values)
-    values = values[~np.isnan(values)]
-    if len(values) and values.min() > 0 and (log or MANY_TIMES * values.min() < values.max()):
-        axis.set_ylim(0.8 * values.min(), 1.25 * values.max())
-        _logarithmic(axis, "y")
-    else:
-        axis.set_ylim(bottom=0)
 
 
 def _limit(axis: Any, lines: list[np.ndarray], seen: np.ndarray, log: bool, floor: bool) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from darkbayes.outcomes.words.text import listing, short
-from darkbayes.report import chains, choices
+from darkbayes.report import teachers
 from darkbayes.report.fitted.folder import FittedRun
 from darkbayes.report.page import Facts, Note, Part, Section
 from darkbayes.report.tables import METRICS, group_table
@@ -46,27 +46,30 @@ def how_it_was_made(run: FittedRun) -> Section:
 
 def _chosen(run: FittedRun) -> dict[str, str]:
     """Every automatic choice, and what was chosen by hand."""
-    facts, options, columns = run.facts, run.facts["options"], list(run.columns.values())
-    form, chains_ = facts.get("transform", ""), options["chains"]
+    facts, options, form = run.facts, run.facts["options"], run.facts.get("transform", "")
+    teacher, student = "a convolutional network", "one network"
+    if run.columns:
+        teacher = f"a network with {_layers(options['hidden'])}"
+        student += f", {_layers(options['student_hidden'])}"
     chosen = {
         "Data": f"{run.config['source']}, {facts['rows']:,} {run.cases}: {facts['trained']:,} to learn from, "
         f"{facts['held_out']:,} held out at random{run.words.stratified} (seed {run.config['seed']})",
         "Target": run.words.about,
         "Its form": form,
         "Columns left out": "; ".join(f"{name}: {why}" for name, why in run.ignored.items()),
-        "Images": "" if columns else " × ".join(map(str, run.schema.shape)) + " (channels, height, width)",
+        "Images": "" if run.columns else " × ".join(map(str, run.schema.shape)) + " (channels, height, width)",
         # The form of the target has a line of its own.
         "Notes": "; ".join(note for note in facts["notes"] if not form or form not in note),
-        "Teacher": (f"a network with {_layers(options['hidden'])}" if columns else "a convolutional network")
-        + f", sampled by {chains_} chain{'s' * (chains_ > 1)}; its predictions here average {facts['draws']:,} networks",
-        "Student": f"one network, {_layers(options['student_hidden']) + ', ' if columns else ''}"
-        f"{facts['parameters']:,} weights",
-        "Plug-in network": f"as large as the student, trained for {facts['plug_in_steps']:,} steps: the number that did "
-        "best on a part of the training data that was set aside for it"
-        if "plug_in_steps" in facts
-        else "",
+        "Teacher": f"{teacher}, sampled by {options['chains']} chain{'s' * (options['chains'] > 1)}; its predictions "
+        f"here average {facts['draws']:,} networks",
+        "Student": f"{student}, {facts['parameters']:,} weights",
         "Time budget": "none" if options["time_budget"] is None else f"{options['time_budget']:g} seconds",
     }
+    if "plug_in_steps" in facts:
+        chosen["Plug-in network"] = (
+            f"as large as the student, trained for {facts['plug_in_steps']:,} steps: the number that did best on a "
+            "part of the training data that was set aside for it"
+        )
     return {name: text for name, text in chosen.items() if text}
 
 
@@ -77,22 +80,22 @@ def _layers(hidden: list[int]) -> str:
 
 
 def _sampler(run: FittedRun) -> list[Part]:
-    table = choices.choices_table(run.results)
+    table = teachers.choices_table(run.results)
     if table is None:
         return []
-    explained = Note(f"The teacher's sampler, in words: {choices.first_explanation(run.results)}.")
+    explained = Note(f"The teacher's sampler, in words: {teachers.first_explanation(run.results)}.")
     # Of one run there is one row, which is easier to read from top to bottom.
     return [explained, Facts(dict(zip(table.header[2:], table.rows[0][2:], strict=True)))]
 
 
 def _chains(run: FittedRun) -> list[Part]:
-    table = chains.chains_table(run.results)
+    table = teachers.chains_table(run.results)
     if table is None:
         return [Note("This run did not keep what its chains predicted.")]
     return [
-        Note(f"The teacher is explored by chains from different starts. Here: {chains.chains_line(run.results)}."),
+        Note(f"The teacher is explored by chains from different starts. Here: {teachers.chains_line(run.results)}."),
         Facts(dict(zip(table.header[2:-1], table.rows[0][2:-1], strict=True))),
-        Note(chains.CAPTION.rpartition(" Of several")[0], "small"),
+        Note(teachers.CHAINS_CAPTION, "small"),
     ]
 
 

@@ -32,6 +32,8 @@ from darkbayes.tables.schema import Category
 
 MOST_VALUES = 6
 """Columns of the most uncertain rows that are shown; of more, those on which predictions depend most."""
+MOST_ROWS = 8
+"""The most uncertain rows that are shown."""
 MOST_LETTERS = 40
 """Of a value in the table of the most uncertain rows."""
 LEAST_CURVE = 3
@@ -107,18 +109,19 @@ def _examples(run: FittedRun, held: HeldOut) -> Section:
     parts: list[Part] = [
         Note(f"{run.words.sizes_note} Where doubt is large, another example would teach the model most.")
     ]
-    outputs, places = run.words.outputs(held), [str(example["place"]) for example in run.examples]
-    examples = [_example(outputs, example["row"]) for example in run.examples]
+    outputs, least_sure = run.words.outputs(held), run.examples[:MOST_ROWS]
+    places = [str(example["place"]) for example in least_sure]
+    examples = [_example(outputs, example["row"]) for example in least_sure]
     if run.images is not None:
-        sources = map(_thumbnail, run.images)
+        sources = map(_thumbnail, run.images[:MOST_ROWS])
         parts.append(Gallery(list(zip(places, sources, examples, strict=True))))
     else:
-        names = list((run.examples[0]["values"] or {}) if run.examples else {})
+        names = list(least_sure[0]["values"] or {}) if least_sure else []
         important = [course["column"] for course in run.dependence][:MOST_VALUES]
         shown = names if len(names) <= MOST_VALUES else [name for name in names if name in important]
         rows = [
             [place, *example[:4], *(_value(run, name, row["values"][name]) for name in shown)]
-            for place, example, row in zip(places, examples, run.examples, strict=True)
+            for place, example, row in zip(places, examples, least_sure, strict=True)
         ]
         notes = []
         if len(shown) < len(names):
@@ -134,8 +137,9 @@ def _example(outputs: list[tuple[Words, HeldOut]], row: int) -> Example:
     examples = {own.name: own.example(held, row) for own, held in outputs}
     if len(examples) == 1:
         return next(iter(examples.values()))
-    texts = [", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4)]
-    return Example(*texts)
+    parts = (", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4))
+    prediction, truth, noise, doubt = parts
+    return Example(prediction, truth, noise, doubt)
 
 
 def _value(run: FittedRun, name: str, value: Any) -> str:
