@@ -14,9 +14,9 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays, write_json
 from darkbayes.paper import presentation
 from darkbayes.report import chains_line, choices_line, write_figure, write_report
-from darkbayes.report.choices import choices_table
 from darkbayes.report.figures import size_curve
 from darkbayes.report.run import ANY
+from darkbayes.report.teachers import choices_table
 from darkbayes.runs import provenance, row
 
 TOY2D = presentation("toy2d", "best")

@@ -30,7 +30,7 @@ def dependence(
     rows = len(next(iter(frame.values())))
     chosen = np.random.default_rng(seed).permutation(rows)[:ROWS]
     sample = {column.name: frame[column.name][chosen] for column in schema.columns}
-    usual = np.std(predict(sample).course()["aim"], axis=0).max()
+    usual = np.maximum(np.std(predict(sample).course()["aim"], axis=0), 1e-12)
     courses = []
     for column in _candidates(schema, sample, predict, seed):
         values = grid(column)
@@ -43,7 +43,7 @@ def dependence(
         courses.append(
             {"column": column.name, "values": values.tolist()}
             | {name: array.tolist() for name, array in means.items()}
-            | {"effect": float(np.ptp(means["aim"], axis=0).max() / max(usual, 1e-12))}
+            | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))}
         )
     return sorted(courses, key=lambda course: -course["effect"])[:MOST_COLUMNS]
 

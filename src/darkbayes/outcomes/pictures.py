@@ -18,6 +18,7 @@ MOST_BARS = 10
 """Categories that fit side by side."""
 
 Limits = tuple[float, float]
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 def sample(rows: int) -> np.ndarray:
@@ -36,56 +37,39 @@ class Picture:
     """What to look for."""
     alt: str
     """What there is to see, for those who do not see it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AgainstTruth(Picture):
-    """Predictions with their intervals, against what is true."""
-
-    name: str
-    truth: np.ndarray
-    middle: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    limits: Limits
+    x: str
+    y: str
+    """What the axes are called, with their units."""
     log: bool = False
+    """Whether the axes of what is predicted are logarithmic."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CoverageCurve(Picture):
-    """How many true values the intervals of each level hold."""
+class Scatter(Picture):
+    """Points of several kinds between the same limits on both axes, with the line on which both say the same."""
 
-    levels: np.ndarray
-    shares: Mapping[str, np.ndarray]
-    """By method."""
-    band: tuple[np.ndarray, np.ndarray]
-    """Between which a kept promise would be measured in 95 of 100 tests."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Positions(Picture):
-    """A histogram of the true values' places in the predicted distributions, from 0 to 1."""
-
-    counts: np.ndarray
-    band: Limits
-    """As above."""
-    cases: str
+    points: Mapping[str, Pair]
+    """By kind; "" is not named."""
+    whiskers: Mapping[str, Pair] = dataclasses.field(default_factory=dict)
+    """Their ends, of the kinds that have any."""
+    limits: Limits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reliability(Picture):
-    """How often a method is right where it is so sure, and how often it is so sure."""
+class Curves(Picture):
+    """A curve for each method; on a logarithmic axis where values differ very much."""
 
-    method: str
-    counts: np.ndarray
-    """Cases in bins of the probability of the answer, equally wide from 0 to 1."""
-    claimed: np.ndarray
-    accuracy: np.ndarray
-    whiskers: tuple[np.ndarray, np.ndarray]
-    """In the bins with any cases; the ends of a 95% interval."""
-    begin: float
-    """The least probability that an answer can have, or nearly so."""
-    cases: str
+    curves: Mapping[str, Pair]
+    whiskers: Mapping[str, Pair] = dataclasses.field(default_factory=dict)
+    """The ends of 95% intervals, of the methods that have any."""
+    begin: float = 0.0
+    """Of the first axis."""
+    promise: bool = False
+    """Whether both axes are per cent, and a promise is kept where they say the same."""
+    band: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    """What is promised, and between which a kept promise would be measured in 95 of 100 tests."""
+    level: float | None = None
+    """A line for the teacher's own error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,39 +78,15 @@ class Confusion(Picture):
 
     counts: np.ndarray
     names: tuple[str, ...]
-    cases: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RiskCurve(Picture):
-    """The error among the cases that each method is surest of, for growing shares of them."""
-
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    """Shares and errors, by method."""
-    label: str
-    cases: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudentAgainstTeacher(Picture):
-    """A point for each case and kind, the teacher's value along the first axis."""
-
-    points: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    """By kind: "noise", "doubt", or the only one."""
-    label: str
-    limits: Limits
-    log: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlongColumn(Picture):
     """What is predicted along a column, and both uncertainties."""
 
-    column: str
     values: np.ndarray | tuple[str, ...]
     """Numbers, or the names of categories."""
     lines: Mapping[str, np.ndarray]
-    label: str
     noise: np.ndarray
     doubt: np.ndarray
     unit: str
@@ -136,13 +96,3 @@ class AlongColumn(Picture):
     """The range of the numbers in training."""
     ticks: np.ndarray
     """Where there are cases."""
-    log: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LearningCurve(Picture):
-    """How far the student was from its teacher as it learned, and how exact the teacher itself is."""
-
-    steps: np.ndarray
-    distances: np.ndarray
-    teacher_error: float | None

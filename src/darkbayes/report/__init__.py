@@ -1,7 +1,5 @@
 """Tables, figures and pages, made from results files only."""
 
-from darkbayes.report.chains import chains_line as chains_line
-from darkbayes.report.choices import choices_line as choices_line
 from darkbayes.report.page import check_figure as check_figure
 from darkbayes.report.page import write_image as write_image
 from darkbayes.report.run import Presentation as Presentation
@@ -15,3 +13,5 @@ from darkbayes.report.tables import measured as measured
 from darkbayes.report.tables import number as number
 from darkbayes.report.tables import pivot as pivot
 from darkbayes.report.tables import terminal as terminal
+from darkbayes.report.teachers import chains_line as chains_line
+from darkbayes.report.teachers import choices_line as choices_line

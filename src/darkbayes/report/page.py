@@ -10,16 +10,13 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import write_text
 from darkbayes.report.figures import Drawing
 from darkbayes.report.tables import Table
-from darkbayes.report.template import rendered
 
 
 class Note(NamedTuple):
     """A paragraph."""
 
     text: str
-    tone: Literal["plain", "lead", "small", "strong", "caution"] = "plain"
-    opening: str = ""
-    """Words that begin it and stand out."""
+    tone: Literal["plain", "lead", "small", "strong"] = "plain"
     kind = "note"
 
 
@@ -57,48 +54,25 @@ class Figure(NamedTuple):
 
 
 class Cards(NamedTuple):
-    """Small figures side by side, as many as there is room for, and notes on them."""
+    """Small figures side by side, as many as there is room for."""
 
-    parts: Sequence["Figure | Note"]
+    figures: Sequence[Figure]
     kind = "cards"
 
 
-class Thumbnail(NamedTuple):
-    """An image with what is predicted of it (an `Example`)."""
-
-    place: str
-    source: str
-    example: Any
-
-
 class Gallery(NamedTuple):
-    """Thumbnails side by side."""
+    """Images side by side: where each is, its source, and what is predicted of it (an `Example`)."""
 
-    thumbnails: Sequence[Thumbnail]
+    images: Sequence[tuple[str, str, Any]]
     kind = "gallery"
 
 
-class SplitTile(NamedTuple):
-    """A tile with two parts of a whole."""
-
-    words: str
-    share: float
-    """Of the first part."""
-    names: tuple[str, str]
-    about: tuple[str, str]
-
-
 class Tiles(NamedTuple):
-    """Numbers that say much: each with a `figure` and `words`, or a `SplitTile`."""
+    """Numbers that say much, each with a `figure` and `words`; and the share of its uncertainty that is noise."""
 
     tiles: Sequence[Any]
+    noise: float
     kind = "tiles"
-
-
-class Contents(NamedTuple):
-    """Links to the sections that have an anchor."""
-
-    kind = "contents"
 
 
 class Facts(NamedTuple):
@@ -113,13 +87,12 @@ class Section(NamedTuple):
 
     title: str
     parts: Sequence["Part"]
-    anchor: str = ""
-    short: str = ""
-    """What the contents call it."""
+    folded: bool = False
+    """Whether only its heading is seen until it is opened."""
     kind = "section"
 
 
-Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Contents | Facts | Section
+Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Facts | Section
 
 
 def data_uri(kind: str, content: bytes) -> str:
@@ -138,8 +111,16 @@ def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
     Returns:
         The path.
     """
-    contents = [part for part in parts if isinstance(part, Section) and part.anchor]
-    write_text(path, rendered("page.html", title=title, parts=parts, contents=contents))
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    write_text(path, environment.get_template("page.html").render(title=title, parts=parts))
     return path
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json
-from darkbayes.report import chains, choices
+from darkbayes.report import teachers
 from darkbayes.report.figures import Drawing, learning_curves, size_curve
-from darkbayes.report.page import Facts, Figure, Note, Part, Section, check_figure, write_image, write_page
+from darkbayes.report.page import Facts, Figure, Listing, Note, Part, Section, check_figure, write_image, write_page
 from darkbayes.report.tables import PLAIN, Best, Names, pivot, repeated
 
 Results = dict[str, Any]
@@ -70,17 +70,16 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
     quick = ", quick preset (a subset)" if results["preset"] == "quick" else ""
     sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
-    learning = _learning(folder, results, words)
+    learning, cautions = _learning(folder, results, words), _cautions(words, results, config)
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
-        _caution(words, results, config),
+        Listing("Before you compare", cautions) if cautions else None,
         Note(words.summary, "strong") if words.summary else None,
         _results(results, names, words),
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
         _sizes(sizes, names) if sizes else None,
         _choices(results),
-        # Where the chains are judged, how the students learned is a part of that.
-        _chains(results, learning) if "diagnostics" in results else learning,
+        _chains(results, learning),
         Section("How this was made", [Facts(results["provenance"])]),
         Section("Settings", [Facts(config)]),
     ]
@@ -108,14 +107,14 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _caution(words: RunWords, results: Results, config: Config) -> Note | None:
+def _cautions(words: RunWords, results: Results, config: Config) -> list[str]:
     """What a reader must know before comparing the numbers with others."""
     cautions = []
     if results["preset"] == "quick" and words.quick:
         cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
     if config.get("on") == "validation":
         cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
-    return Note(" ".join(cautions), "caution") if cautions else None
+    return cautions
 
 
 def _results(results: Results, names: Names, words: RunWords) -> Section:
@@ -136,22 +135,20 @@ def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:
 
 def _choices(results: Results) -> Section | None:
     """What a teacher that tunes itself has chosen, in numbers and words; None for one that did not."""
-    table = choices.choices_table(results)
-    if table is None:
-        return None
-    explanation = choices.first_explanation(results)
+    table, explanation = teachers.choices_table(results), teachers.first_explanation(results)
     in_words = f" In words, for the first run: {explanation}." if explanation else ""
-    return Section("What the teacher chose", [table, Note(choices.CAPTION + in_words, "small")])
+    note = Note(teachers.CHOICES_CAPTION + in_words, "small")
+    return Section("What the teacher chose", [table, note]) if table else None
 
 
 def _chains(results: Results, learning: Section | None) -> Section | None:
-    """Whether the chains agree, in words, numbers and a figure; None for results that do not tell."""
-    table, line = chains.chains_table(results), chains.chains_line(results)
+    """Whether the chains agree, in words, numbers and a figure; how the students learned is a part of that."""
+    table, line = teachers.chains_table(results), teachers.chains_line(results)
     if table is None:
         return learning
     verdict = Note(f"{line[0].upper()}{line[1:]}.", "strong")
-    parts: list[Part] = [verdict, table, Note(chains.CAPTION, "small")]
-    return Section("Did the chains meet?", parts + ([learning] if learning else []))
+    note = Note(f"{teachers.CHAINS_CAPTION} {teachers.SEVERAL}", "small")
+    return Section("Did the chains meet?", [verdict, table, note, *([learning] if learning else [])])
 
 
 def _learning(folder: Path, results: Results, words: RunWords) -> Section | None:
@@ -160,10 +157,9 @@ def _learning(folder: Path, results: Results, words: RunWords) -> Section | None
     if not curves:
         return None
     diagnoses = {
-        chains.student_label(name): diagnosis for name, diagnosis in reversed(results.get("diagnostics", {}).items())
+        teachers.student_label(name): diagnosis for name, diagnosis in reversed(results.get("diagnostics", {}).items())
     }
-    plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses}
-    plateaus = {name: plateau for name, plateau in plateaus.items() if plateau is not None}
+    plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses and diagnoses[name]["plateau"]}
     errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
     caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
     if any(plateau["stopped"] for plateau in plateaus.values()):
@@ -179,5 +175,5 @@ def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
     curves = {}
     for path in sorted(paths, key=lambda path: (len(str(path)), path)):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        curves[chains.student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
+        curves[teachers.student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
     return {name: lines for name, lines in curves.items() if lines}

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from darkbayes.outcomes.words.text import MOST_WRITTEN, short
+
+Row = dict[str, Any]
+"""A number of results: its `method`, `metric`, `mean` and more."""
 METRICS = {
     "log_likelihood": "log likelihood",
     "error": "error (%)",
@@ -77,46 +81,20 @@ class Best(str):
     best = True
 
 
-class Column(NamedTuple):
-    """One or two headings, and as many cells for every row that has any."""
-
-    header: list[str]
-    cells: dict[str, list[str]]
-
-
 class Table(NamedTuple):
-    """Columns of text over common rows, and notes for what concerns a single method."""
+    """Cells of text from left to right, row by row, and notes for what concerns a single method."""
 
     title: str
-    corner: str
-    """What the rows are."""
-    labels: dict[str, str]
-    """What each row is called, by its key in the columns."""
-    columns: list[Column]
+    header: list[str]
+    rows: list[list[str]]
     notes: list[str]
     kind = "table"
-
-    @property
-    def header(self) -> list[str]:
-        """The headings from left to right."""
-        return [self.corner, *(name for column in self.columns for name in column.header)]
-
-    @property
-    def rows(self) -> list[list[str]]:
-        """The cells from left to right, row by row."""
-        return [
-            [label, *(cell for column in self.columns for cell in column.cells.get(key, [""] * len(column.header)))]
-            for key, label in self.labels.items()
-        ]
 
 
 def group_table(corner: str, groups: Mapping[str, Any], columns: Mapping[str, Callable[[Any], str]]) -> Table:
     """A table with a row for each group of something, by its label, and what `columns` write of it."""
-    written = {
-        heading: {label: [write(group)] for label, group in groups.items()} for heading, write in columns.items()
-    }
-    shown = [Column([heading], cells) for heading, cells in written.items()]
-    return Table("", corner, {label: label for label in groups}, shown, [])
+    rows = [[label, *(write(group) for write in columns.values())] for label, group in groups.items()]
+    return Table("", [corner, *columns], rows, [])
 
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:
@@ -146,7 +124,7 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = P
     return [_by_method(title, group, names) for title, group in _grouped(rows, lambda row: names.table(row["metric"]))]
 
 
-def _fitted(rows: list[dict[str, Any]]) -> Table:
+def _fitted(rows: list[Row]) -> Table:
     """The scores of a fit, with its own names for the methods."""
     draws = next((f" ({row['draws']:,} draws)" for row in rows if "draws" in row), "")
     names = Names(FITTED | {"sgld": FITTED["sgld"] + draws})
@@ -154,7 +132,7 @@ def _fitted(rows: list[dict[str, Any]]) -> Table:
     return table._replace(notes=[_kept(row) for row in rows if row["metric"] == "gain_kept"])
 
 
-def _kept(row: dict[str, Any]) -> str:
+def _kept(row: Row) -> str:
     """What the student keeps of its teacher's gain, if there is a gain that is no accident."""
     if not row.get("clear"):
         return "the teacher is not clearly better than the plug-in network, so there is no gain to keep a share of"
@@ -162,77 +140,76 @@ def _kept(row: dict[str, Any]) -> str:
     return f"the student keeps {row['mean']:.0%}{error} of what the teacher gains over the plug-in network"
 
 
-def _grouped(rows: list[dict[str, Any]], key: Any) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
+def _grouped(rows: list[Row], key: Any) -> Iterable[tuple[str, list[Row]]]:
+    groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups.items()
 
 
-def _by_method(title: str, rows: list[dict[str, Any]], names: Names) -> Table:
+def _by_method(title: str, rows: list[Row], names: Names) -> Table:
     by_metric = dict(_grouped(rows, lambda row: row["metric"]))
     shared = [metric for metric, group in by_metric.items() if len(group) > 1] or list(by_metric)
+    header: list[str] = ["method"]
+    lines = {row["method"]: [names.method(row["method"])] for row in rows if row["metric"] in shared}
+    for metric in shared:
+        headings, write = _columns(names.metric(metric), by_metric[metric])
+        header += headings
+        cells = {row["method"]: write(row) for row in by_metric[metric]}
+        for method, line in lines.items():
+            line += cells.get(method, [""] * len(headings))
     return Table(
-        title=title,
-        corner="method",
-        labels={row["method"]: names.method(row["method"]) for row in rows if row["metric"] in shared},
-        columns=[_column(names.metric(metric), by_metric[metric]) for metric in shared],
-        notes=[_note(row, names) for row in rows if row["metric"] not in shared],
+        title, header, list(lines.values()), [_note(row, names) for row in rows if row["metric"] not in shared]
     )
 
 
-def _column(label: str, rows: list[dict[str, Any]]) -> Column:
+def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], list[str]]]:
+    """What stands above a metric, and its cells in a row."""
     if any("paper" in row for row in rows):
-        cells = {row["method"]: [number(row.get("paper")), measured(row)] for row in rows}
-        return Column([f"{label}, paper", f"{label}, ours"], cells)
+        return [f"{label}, paper", f"{label}, ours"], lambda row: [number(row.get("paper")), measured(row)]
     if any("bar" in row for row in rows):
-        return Column([label, "bar"], {row["method"]: [measured(row), _bar(row)] for row in rows})
-    return Column([label], {row["method"]: [measured(row)] for row in rows})
+        return [label, "bar"], lambda row: [measured(row), _bar(row)]
+    return [label], lambda row: [measured(row)]
 
 
-def _by_dataset(metric: str, rows: list[dict[str, Any]], names: Names) -> Table:
-    means = {(row["dataset"], row["method"]): row["mean"] for row in rows}
-    direction = BETTER.get(metric, "")
-    by_method = dict(_grouped(rows, lambda row: row["method"]))
-
-    def cell(row: dict[str, Any]) -> str:
-        rivals = [means[row["dataset"], method] for method in names.rivals if (row["dataset"], method) in means]
-        ahead = (max if "higher" in direction else min)(rivals, default=None)
-        marked = row["method"] in names.rivals and len(rivals) == len(names.rivals) and row["mean"] == ahead
-        return Best(measured(row)) if marked else measured(row)
-
-    label = names.metric(metric)
-    return Table(
-        title=", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction))),
-        corner="data set",
-        labels={row["dataset"]: row["dataset"] for row in rows},
-        columns=[
-            Column([names.method(method)], {row["dataset"]: [cell(row)] for row in by_method[method]})
-            for method in sorted(by_method, key=lambda method: method not in names.rivals)
-        ],
-        notes=[],
-    )
+def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
+    direction, label = BETTER.get(metric, ""), names.metric(metric)
+    methods = sorted(dict.fromkeys(row["method"] for row in rows), key=lambda method: method not in names.rivals)
+    lines = []
+    for dataset, group in _grouped(rows, lambda row: row["dataset"]):
+        by_method = {row["method"]: row for row in group}
+        rivals = [by_method[method]["mean"] for method in names.rivals if method in by_method]
+        ahead = (max if "higher" in direction else min)(rivals) if len(rivals) == len(names.rivals) > 0 else None
+        cells = {
+            method: Best(measured(row)) if method in names.rivals and row["mean"] == ahead else measured(row)
+            for method, row in by_method.items()
+        }
+        lines.append([dataset, *(cells.get(method, "") for method in methods)])
+    title = ", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction)))
+    return Table(title, ["data set", *map(names.method, methods)], lines, [])
 
 
-def _bar(row: dict[str, Any]) -> str:
+def _bar(row: Row) -> str:
     return f"{row['bar_is']} {number(row['bar'])}" if "bar" in row else ""
 
 
-def _note(row: dict[str, Any], names: Names) -> str:
+def _note(row: Row, names: Names) -> str:
     beside = [f" (the paper: {number(row['paper'])})"] if "paper" in row else []
     beside += [f" (bar: {_bar(row)})"] if "bar" in row else []
     return f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{''.join(beside)}"
 
 
-def measured(row: dict[str, Any]) -> str:
+def measured(row: Row) -> str:
     """Mean and standard error as text; what others published, to the digits that they gave.
 
     >>> measured({"mean": 1.3068, "se": 0.0169}), measured({"mean": -2.9, "se": 0.07, "published": True})
     ('1.307 ± 0.017', '-2.90 ± 0.07')
     """
-    if row.get("mean") is None:
+    mean, error = row.get("mean"), row.get("se")
+    if mean is None:
         return ""
-    mean, error = row["mean"], row.get("se")
+    if abs(mean) > MOST_WRITTEN:
+        return short(mean)
     if row.get("published"):
         digits = max(2, *(len(str(value).partition(".")[2]) for value in (mean, error or 0)))
         return " ± ".join(f"{value:.{digits}f}" for value in (mean, error) if value is not None)
@@ -334,21 +311,17 @@ def _width(heading: str, cells: Sequence[str]) -> int:
 
 def _parts(table: Table, width: int) -> Iterator[Table]:
     """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
-    lines = [line for label in table.labels.values() for line in textwrap.wrap(label, LABEL_WIDTH)]
-    start = 1 + 2 + _width(table.corner, lines)  # The table's edge, and two spaces before each column.
-    columns, used = [], start
-    for column in table.columns:
-        cells = [column.cells.get(key, [""] * len(column.header)) for key in table.labels]
-        below = zip(column.header, zip(*cells, strict=True), strict=True)
-        needed = sum(2 + _width(name, texts) for name, texts in below)
-        if columns and used + needed > width:
-            yield _part(table, columns)
-            columns, used = [], start
-        columns.append(column)
+    corner, *columns = zip(table.header, *table.rows, strict=True)
+    labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
+    start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
+    parts, used = [[]], start
+    for column in columns:
+        needed = 2 + _width(column[0], column[1:])
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = start
+        parts[-1].append(column)
         used += needed
-    yield _part(table, columns)
-
-
-def _part(table: Table, columns: list[Column]) -> Table:
-    labels = {key: label for key, label in table.labels.items() if any(key in column.cells for column in columns)}
-    return table._replace(columns=columns, labels=labels)
+    for part in parts:
+        header, *rows = (list(line) for line in zip(corner, *part, strict=True))
+        yield table._replace(header=header, rows=[row for row in rows if any(row[1:])])

@@ -47,7 +47,7 @@ def test_a_picture_of_confusion_counts_truth_and_answer():
 
 
 def test_complete_ignorance_is_all_of_the_uncertainty_there_can_be():
-    example = WORDS.example(ClassPrediction.from_probs(np.full((1, 3), 1 / 3), np.zeros(1)), np.array([2]), 0)
+    example = WORDS.example(held(np.full((1, 3), 1 / 3), [2]), 0)
     assert example == ("cat 33%, dog 33%", "owl", "0%", "100%", False)
 
 
@@ -56,3 +56,21 @@ def test_of_many_classes_the_lines_are_those_that_change_most():
     aim = np.zeros((2, 10))
     aim[1, [1, 3, 5, 7, 9]] = 0.2
     assert list(many.lines(aim)[0]) == ["1", "3", "5", "7", "9"]
+
+
+def test_the_points_of_the_reliability_diagram_are_the_accuracies_of_its_bins():
+    confidence = np.repeat([0.95, 0.55], [4, 2])
+    probs = np.stack([confidence, 1 - confidence, np.zeros(6)], axis=1)
+    picture: Any = WORDS.trust(held(probs, [0, 0, 0, 1, 0, 1]))[0]
+    claimed, accuracy = picture.curves["student"]
+    assert claimed == pytest.approx([55, 95])
+    assert accuracy == pytest.approx([50, 75])
+
+
+def test_risk_is_the_share_of_wrong_answers_from_the_surest_to_the_least_sure():
+    sure = np.linspace(0.99, 0.4, 12)
+    probs = np.stack([sure, (1 - sure) / 2, (1 - sure) / 2], axis=1)
+    said = held(probs, [0] * 10 + [1, 1])
+    shares, risk = WORDS.risks(said.student, said.y)
+    assert shares == pytest.approx([1000 / 12, 1100 / 12, 100])
+    assert risk == pytest.approx([0, 100 / 11, 200 / 12])

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from darkbayes.files import write_arrays, write_json
-from darkbayes.metrics import kept_gain
 from darkbayes.report import markdown, pivot, terminal
 from darkbayes.report.fitted.folder import read_run
-from darkbayes.report.fitted.spots import least_sure
-from darkbayes.report.fitted.words import cautions, gain, kept_words, paragraphs
+from darkbayes.report.fitted.words import cautions, gain, unknown
 from darkbayes.tables import TableSchema
 from report.fitted.folders import CHOICES, COLUMNS, PRICE, RUN, build, course, held_out, numbers
 
@@ -32,42 +30,24 @@ def test_the_share_kept_is_taken_row_by_row(folder):
     assert kept.share.error == pytest.approx(0.0, abs=1e-12)  # Student and teacher are the same here.
 
 
-@pytest.mark.parametrize(
-    ("teacher", "words"),
-    [
-        ([1.0, 1.1, 0.9, 1.0], "keeps 50 ±"),
-        ([-1.0, -1.1, -0.9, -1.0], "no gain of which the student could keep a share"),
-        ([5.0, -4.0, 5.0, -4.0], "may be chance"),
-        ([np.inf, 1.0, 1.0, 1.0], "cannot be computed"),
-    ],
-)
-def test_a_share_of_no_gain_is_not_named(teacher, words):
-    text = kept_words(kept_gain(np.array([0.5, 0.6, 0.4, 0.5]), np.array(teacher), np.zeros(4)), "rows")
-    assert words in text
-    assert ("%" in text) == ("keeps 50" in words)
-
-
-def test_the_least_sure_part_is_where_doubt_was_put(folder):
+def test_noise_and_doubt_are_told_apart(folder):
     run = read_run(folder)
-    (spot,) = least_sure(run, run.held)
-    assert spot.column == "size"
-    assert spot.where.endswith("or more")
-    said = dict(paragraphs(run))["What does it not know?"]
-    assert f"It is least sure of price where size {spot.where}: ±" in said
+    noise = np.median(1 / (1 + (0.1 + 0.3 * run.held.columns["size"]) ** 2))
+    said = unknown(run, run.held)
+    assert f"{noise:.0%} of the variance of a typical prediction is noise (aleatoric)" in said
+    assert f"The other {1 - noise:.0%} is doubt (epistemic)" in said
 
 
-def test_doubt_beyond_what_was_seen_is_named_and_missed_where_it_does_not_grow(folder, tmp_path):
-    grows = "its doubt grows most along size: from ±0.445 to ±0.548 at 12.5"
-    assert grows in dict(paragraphs(read_run(folder)))["What does it not know?"]
+def test_doubt_that_does_not_grow_beyond_what_was_seen_is_a_caution(tmp_path):
     build(tmp_path, TableSchema(COLUMNS, PRICE), None)
-    assert grows in dict(paragraphs(read_run(tmp_path)))["What does it not know?"]
+    assert not any("does not grow" in caution for caution in cautions(read_run(tmp_path)))
     falls = course(COLUMNS[0], PRICE)
     falls["epistemic"] = [0.1, *[0.3] * 39, 0.1]
     write_json(tmp_path / "dependence.json", [falls])
-    assert dict(paragraphs(read_run(tmp_path))) == {
-        "What does it not know?": "Its doubt does not grow beyond the values seen of size: do not mistake its "
-        "certainty there for knowledge."
-    }
+    assert (
+        "Beyond the values seen of size its doubt about price does not grow: do not mistake its certainty there for "
+        "knowledge."
+    ) in cautions(read_run(tmp_path))
 
 
 def test_a_student_that_is_worse_than_a_plug_in_network_is_called_so(folder, tmp_path):
@@ -78,10 +58,10 @@ def test_a_student_that_is_worse_than_a_plug_in_network_is_called_so(folder, tmp
         arrays[name], arrays[other] = arrays[other], arrays[name]
     write_arrays(tmp_path / "held-out.safetensors", arrays)
     run = read_run(tmp_path)
-    said = dict(paragraphs(run))
-    assert "That one did better" in said["Was it worth the effort?"]
-    assert "too narrow" in said["Can its certainty be trusted?"]
-    assert any("does not speak for its teacher" in caution for caution in cautions(run))
+    texts = " ".join(cautions(run))
+    assert "The plug-in network did better than the student: −" in texts
+    assert "does not speak for its teacher" in texts
+    assert "too narrow" in run.words.trusted(run.held)
 
 
 def test_chains_that_do_not_agree_and_a_budget_that_ran_out_are_cautions(tmp_path):

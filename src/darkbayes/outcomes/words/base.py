@@ -12,9 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from darkbayes.metrics import Estimate
-from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Limits, Picture, StudentAgainstTeacher, sample
+from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Curves, Limits, Pair, Picture, Scatter, sample
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number
+
+FIRST = 10
+"""Rows that a curve over ever more rows begins with."""
+KEEP = 0.8
+"""The share of rows that the model keeps in the example of passing the others on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +61,6 @@ class HeldOut:
         """How many there are."""
         return len(self.y)
 
-    @property
-    def sampled(self) -> str:
-        """A remark for pictures that do not show all rows."""
-        shown = len(sample(self.rows))
-        return f" ({shown} of {self.rows:,}, at random)" if shown < self.rows else ""
-
 
 class Promise(NamedTuple):
     """Whether a promise is kept: "kept", or "timid" or "bold" where chance does not explain the difference."""
@@ -77,20 +76,6 @@ class Promise(NamedTuple):
         """Bold where less was kept than chance explains, timid where more was."""
         verdict = "bold" if measured.value < low else "timid" if measured.value > high else "kept"
         return cls(verdict, measured, low, high)
-
-
-class Losses(NamedTuple):
-    """How far off a prediction is in each row, and how unsure of it."""
-
-    name: str
-    """What is predicted."""
-    risk: str
-    """What the error over many rows is called,"""
-    label: str
-    """also along an axis."""
-    distances: np.ndarray
-    unsure: np.ndarray
-    """As `Words.size` writes it."""
 
 
 class Tile(NamedTuple):
@@ -116,26 +101,32 @@ class Words(abc.ABC):
 
     name: str
     """Of the target."""
+    about: str
+    """What the target is."""
     unit: str
     """What an axis of sizes of uncertainties is called."""
-    sizes_note: str
-    """What these sizes are, in a sentence."""
+    risk_name: str
+    """What the error over many rows is called."""
     logarithmic: bool = False
     """Whether an axis of what is predicted is."""
-    density: ClassVar[str] = "probability"
-    """What is given to a value: a probability, or a density of it."""
-    trust_note: ClassVar[str] = ""
-    """How to read the pictures of `trust`; "{cases}" stands for the cases."""
-    ignorance: ClassVar[str] = ""
-    """What sizes of uncertainties are a share of, if they are: " of ..."."""
-    typical: ClassVar[Any]
-    """How the usual one of many errors or uncertainties is found: `np.median` or `np.mean`."""
-    everywhere: ClassVar[str]
-    """Where the usual uncertainty is."""
+    sizes_note: ClassVar[str]
+    """What the sizes of uncertainties are, in a sentence."""
     whole: ClassVar[str]
     """What noise and doubt are shares of."""
+    in_percent: ClassVar[bool] = False
+    """Whether predictions and sizes of uncertainties are."""
     stratified: ClassVar[str] = ""
     """How rows were held out, if not simply at random."""
+
+    # Each output of several
+
+    def outputs(self, held: HeldOut) -> "list[tuple[Words, HeldOut]]":
+        """The words of each output, and what was said of it."""
+        return [(self, held)]
+
+    def courses(self, course: Mapping[str, Any]) -> "list[tuple[Words, Mapping[str, Any]]]":
+        """The words of each output, and what is predicted of it along a column."""
+        return [(self, course)]
 
     # Sentences
 
@@ -145,7 +136,7 @@ class Words(abc.ABC):
 
     @abc.abstractmethod
     def tiles(self, held: HeldOut) -> list[Tile]:
-        """The numbers that say most."""
+        """The numbers that say most, the first of them of the answers."""
 
     @abc.abstractmethod
     def how_good(self, held: HeldOut) -> str:
@@ -160,32 +151,12 @@ class Words(abc.ABC):
         """The share of the uncertainty that is noise; NaN where there is none."""
 
     @abc.abstractmethod
-    def spot_errors(self, there: float, usual: float) -> str:
-        """The typical error in some rows, and in all."""
-
-    def hardest(self, held: HeldOut) -> str:
-        """What it is least sure of, beside the values of columns; a sentence or nothing."""
-        return ""
-
-    @abc.abstractmethod
     def agreement(self, held: HeldOut) -> str:
-        """How near student and teacher are; a sentence without its full stop."""
-
-    @abc.abstractmethod
-    def facts(self, form: str) -> dict[str, str]:
-        """What the target is, among the choices that were made; `form` says why it is modelled as it is."""
+        """How near student and teacher are, in a sentence."""
 
     def score_note(self, held: HeldOut) -> str:
         """What to know of the scores; a sentence or nothing."""
         return ""
-
-    def glossary(self) -> dict[str, str]:
-        """Words that a page about this outcome uses, explained."""
-        likelihood = (
-            f"The logarithm of the {self.density} given to what really happened, on average. It rewards being right "
-            "and being honest about it. 0.1 more is about 10% more probability."
-        )
-        return {"Log likelihood": likelihood}
 
     # Sizes and errors
 
@@ -194,24 +165,25 @@ class Words(abc.ABC):
         """Parts of the uncertainty, as `Prediction.parts` has them, in the unit in which they are shown."""
 
     @abc.abstractmethod
-    def size(self, value: float) -> str:
-        """Such a size in words."""
+    def losses(self, prediction: Any, y: np.ndarray) -> np.ndarray:
+        """The square of how far off each row is."""
 
     @abc.abstractmethod
-    def losses(self, prediction: Any, y: np.ndarray) -> list[Losses]:
-        """How far off each row is, for each thing that is predicted."""
+    def risk(self, mean_loss: np.ndarray) -> np.ndarray:
+        """The error over many rows, as it is shown."""
 
     @abc.abstractmethod
-    def risk(self, mean_squares: np.ndarray) -> np.ndarray:
-        """The error over many rows, from the mean of the squared distances."""
+    def example(self, held: HeldOut, row: int) -> Example:
+        """What the student says of one row."""
 
-    @abc.abstractmethod
-    def risk_size(self, value: float) -> str:
-        """Such an error in words."""
-
-    @abc.abstractmethod
-    def example(self, prediction: Any, y: np.ndarray, row: int) -> Example:
-        """What is said of one row."""
+    def risks(self, prediction: Any, y: np.ndarray) -> Pair:
+        """The error on the per cent of rows that a method is surest of, for growing shares."""
+        order = np.argsort(prediction.uncertainty, kind="stable")
+        count = np.arange(1, len(order) + 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            risk = self.risk(np.cumsum(self.losses(prediction, y)[order]) / count)
+        begin = min(FIRST, len(order)) - 1
+        return 100 * count[begin:] / len(order), risk[begin:]
 
     # Pictures
 
@@ -220,82 +192,79 @@ class Words(abc.ABC):
         """Whether its certainty can be trusted; the first picture is the one that says most of the model."""
 
     @abc.abstractmethod
-    def answers(self, held: HeldOut) -> list[Picture]:
+    def answers(self, held: HeldOut) -> Picture:
         """What the student answers, against what its teacher does."""
 
-    def doubts(self, held: HeldOut) -> list[Picture]:
+    @abc.abstractmethod
+    def lines(self, aim: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
+        """What is predicted along a column, from what `Prediction.aim` is there, and the name of its axis."""
+
+    def surest(self, held: HeldOut) -> Picture:
+        """What is gained by passing the least sure rows on to a person."""
+        curves = {method: self.risks(judged.prediction, held.y) for method, judged in held.methods.items()}
+        shares, risk = curves["student"]
+        whole, most = (short(float(risk[np.searchsorted(shares, 100 * share)])) for share in (1.0, KEEP))
+        return Curves(
+            title="What if it answers only when it is sure?",
+            caption=f"{self.risk_name[0].upper()}{self.risk_name[1:]}: {most} on the {KEEP:.0%} of the {held.cases} that it "
+            f"is surest of, {whole} on all. A rising line means that it knows what is hard.",
+            alt=f"{self.risk_name} of student, teacher and plug-in network among the surest {held.cases}.",
+            x=f"{held.cases} answered, the surest first (%)",
+            y=self.risk_name,
+            log=self.logarithmic,
+            curves=curves,
+        )
+
+    def scattered(self, title: str, label: str, points: Mapping[str, Pair], limits: Limits, log: bool) -> Scatter:
+        """What the student says against what its teacher does."""
+        alt = f"Scatter of the student's {label} against the teacher's."
+        x, y = (f"{method}: {label}" for method in ("teacher", "student"))
+        return Scatter(title=title, alt=alt, x=x, y=y, log=log, points=points, limits=limits)
+
+    def doubts(self, held: HeldOut) -> Picture:
         """The student's noise and doubt, against the teacher's."""
         rows = sample(held.rows)
         pairs = [[self.sizes(part)[rows] for part in prediction.parts] for prediction in (held.teacher, held.student)]
         points = {kind: (pairs[0][place], pairs[1][place]) for place, kind in enumerate(("noise", "doubt"))}
         sizes = np.asarray(pairs)
         sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-        limits: Limits = (0.0, 1.08 * float(np.quantile(sizes, 0.995)) if len(sizes) else 1.0)
-        if self.logarithmic and len(sizes):
-            low, high = np.quantile(sizes, [0.01, 0.99]).tolist()
-            limits = (0.7 * low, 1.4 * high)
-        picture = StudentAgainstTeacher(
-            title="The same uncertainties?",
-            caption="Above the dashed line the student's are too large, below it too small.",
-            alt="Scatter of the student's noise and doubt against the teacher's.",
-            points=points,
-            label=self.unit,
-            limits=limits,
-            log=limits[0] > 0,
-        )
-        return [picture]
+        low, high = np.quantile(sizes, [0.01, 0.99]).tolist() if len(sizes) else (1.0, 1.0)
+        limits: Limits = (0.7 * low, 1.4 * high) if self.logarithmic else (0.0, 1.1 * high)
+        return self.scattered("The same uncertainties?", self.unit, points, limits, self.logarithmic)
 
-    @abc.abstractmethod
-    def lines(self, aim: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
-        """What is predicted along a column, from what `Prediction.aim` is there, and the name of its axis."""
-
-    def along(self, course: Mapping[str, Any], column: Any, held: HeldOut | None) -> list[Picture]:
-        """What is predicted along a column.
-
-        Args:
-            course: its values, with `aim`, `aleatoric` and `epistemic` for each.
-            column: what the schema says of it.
-            held: the rows held out, if there are any.
-
-        Returns:
-            A picture for each thing that is predicted.
-        """
+    def along(self, course: Mapping[str, Any], column: Any, held: HeldOut | None) -> AlongColumn:
+        """What is predicted along a column of the schema, from its values with `aim`, `aleatoric`, `epistemic`."""
         lines, label = self.lines(np.asarray(course["aim"], np.float64))
         noise, doubt = (self.sizes(np.asarray(course[part], np.float64)) for part in ("aleatoric", "epistemic"))
-        seen, caption, ticks = None, "", np.empty(0)
+        seen, extent, caption, ticks = None, "", "", np.empty(0)
         if isinstance(column, Number):
             values: Any = np.asarray(course["values"], np.float64)
             seen, extent = (column.low, column.high), f", seen from {short(column.low)} to {short(column.high)}"
             if held is not None and column.name in held.columns:
                 ticks = held.columns[column.name][sample(held.rows)]
         else:
-            names, extent = ["(missing)" if value is None else str(value) for value in course["values"]], ""
+            names = ["(missing)" if value is None else str(value) for value in course["values"]]
             shown = _most_varied(list(lines.values()))
             if len(shown) < len(names):
                 caption = f"The {len(shown)} of {len(names)} categories whose predictions differ most."
             values, noise, doubt = tuple(names[k] for k in shown), noise[shown], doubt[shown]
             lines = {name: line[shown] for name, line in lines.items()}
-        picture = AlongColumn(
+        return AlongColumn(
             title=column.name,
             caption=caption,
             alt=f"Above, {label} along {column.name}{extent}; below, noise and doubt.",
-            column=column.name,
+            x=column.name,
+            y=label,
+            log=self.logarithmic,
             values=values,
             lines=lines,
-            label=label,
             noise=noise,
             doubt=doubt,
             unit=self.unit,
-            whole=bool(self.ignorance),
+            whole=self.in_percent,
             seen=seen,
             ticks=ticks,
-            log=self.logarithmic,
         )
-        return [picture]
-
-    def courses(self, course: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
-        """For each thing that is predicted its name, and the sizes of its doubt along a column."""
-        return [(self.name, self.sizes(np.asarray(course["epistemic"], np.float64)))]
 
 
 def _most_varied(lines: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,40 +13,46 @@ import numpy as np
 
 from darkbayes.outcomes import pictures
 from darkbayes.outcomes.pictures import METHODS, Picture
-from darkbayes.report.figures import STYLE, Drawing, panels
+from darkbayes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, Drawing, panels
 
-COLOURS = {"student": "#009E73", "sgld": "#CC79A7", "sgd": "#555555"}
-DASHES = {"student": "-", "sgld": "--", "sgd": ":"}
-NOISE, DOUBT, WARNING, GREY = "#E69F00", "#0072B2", "#D55E00", "#555555"
-LINES = ("#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#1a1a1a")
-"""Colours of lines, none of them that of noise or doubt."""
-LINE_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+WIDTH = 4.6
+"""Inches: half a page, and a phone."""
+LOW, SQUARE, TALL = 3.3, 3.9, 4.6
 PLAIN_DECADES = 6
 """Of a logarithmic axis, up to which its numbers are written out."""
-MANY_TIMES = 50
-"""The largest number as a multiple of the smallest, from which an axis of errors is logarithmic."""
 MOST_DRAWN = 1e30
 """What is larger is not drawn."""
-SIZE = (4.6, 3.3)
-"""Inches: the width of half a page, and of a phone."""
-SQUARE, TALL = 3.9, 4.6
-LABEL = 18
-"""Letters of a name after which it is cut."""
+LOOKS: dict[str, dict[str, Any]] = {
+    "student": {"color": GREEN, "ls": "-", "marker": "o"},
+    "sgld": {"color": PURPLE, "ls": "--", "marker": "s"},
+    "sgd": {"color": GREY, "ls": ":", "marker": "^"},
+    "noise": {"color": "#E69F00", "ls": "--", "marker": "s"},
+    "doubt": {"color": BLUE, "ls": "-", "marker": "o"},
+    "interval misses it": {"color": ORANGE, "ls": "-", "marker": "s"},
+}
+"""Of methods and kinds; others look as the student does."""
+LINES: tuple[dict[str, Any], ...] = (
+    LOOKS["student"],
+    LOOKS["sgld"],
+    {"color": ORANGE, "ls": "-.", "marker": "D"},
+    {"color": "#56B4E9", "ls": ":", "marker": "v"},
+    {"color": "#1a1a1a", "ls": (0, (5, 1, 1, 1, 1, 1)), "marker": "^"},
+)
+"""Of lines along a column, none in the colour of noise or doubt."""
 SMALL: Any = STYLE | {
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.fontsize": 8,
     "legend.frameon": False,
-    "hatch.linewidth": 0.6,
+    "lines.markersize": 3.5,
 }
-STACKED = {"color": DOUBT, "hatch": "////", "edgecolor": "white", "label": "doubt"}
 
 
-def cut(name: object, most: int = LABEL) -> str:
+def cut(name: object, most: int) -> str:
     """A name that is not too long for a figure, and in which nothing is taken for a formula.
 
-    >>> cut("a" * 30, 5), cut("$x")
+    >>> cut("a" * 30, 5), cut("$x", 5)
     ('aaaa…', '\\\\$x')
     """
     text = str(name)
@@ -55,10 +61,12 @@ def cut(name: object, most: int = LABEL) -> str:
 
 
 @contextmanager
-def _axes(height: float = SIZE[1], rows: int = 1, legend: int = 2, **how: Any) -> Iterator[Any]:
-    """The figure and its axes from top to bottom; whatever has a label is in a legend above them."""
-    with panels(rows, size=(SIZE[0], height), style=SMALL, **how) as (figure, axes):
+def _axes(picture: Picture, height: float, rows: int = 1, legend: int = 2) -> Iterator[Any]:
+    """The figure and its axes from top to bottom, with their names and a legend above them."""
+    with panels(rows, size=(WIDTH, height), style=SMALL, sharex=True) as (figure, axes):
         yield figure, *axes[:, 0]
+        axes[-1, 0].set_xlabel(cut(picture.x, 48))
+        axes[0, 0].set_ylabel(cut(picture.y, 48 // rows))
         handles: dict[str, Any] = {}
         for axis in axes[:, 0]:
             _thousands(axis)
@@ -74,76 +82,44 @@ def drawn(picture: Picture) -> Drawing:
 
 
 @drawn.register
-def _(picture: pictures.AgainstTruth) -> Drawing:
-    limits, held = picture.limits, (picture.low <= picture.truth) & (picture.truth <= picture.high)
-    truth, middle, low, high = (
-        np.clip(values, *limits) for values in (picture.truth, picture.middle, picture.low, picture.high)
-    )
-    with _axes(SQUARE) as (figure, axis):
-        for rows, colour, marker, label in (
-            (held, COLOURS["student"], "o", "interval holds the true value"),
-            (~held, WARNING, "s", "interval misses it"),
-        ):
-            axis.vlines(truth[rows], low[rows], high[rows], color=colour, lw=0.9, alpha=0.55)
-            axis.plot(truth[rows], middle[rows], marker, ms=3.2, color=colour, label=label)
-        _diagonal(axis, limits, picture.log, label="prediction is true")
-        name = cut(picture.name, 30)
-        axis.set(xlabel=f"true {name}", ylabel=f"predicted {name}")
-    return figure
-
-
-@drawn.register
-def _(picture: pictures.StudentAgainstTeacher) -> Drawing:
-    looks = {"noise": (NOISE, "s"), "doubt": (DOUBT, "o")}
-    with _axes(SQUARE) as (figure, axis):
+def _(picture: pictures.Scatter) -> Drawing:
+    """What lies beyond the limits is drawn at the edge."""
+    with _axes(picture, SQUARE) as (figure, axis):
         for kind, pair in picture.points.items():
-            colour, marker = looks.get(kind, (COLOURS["student"], "o"))
-            at = [np.clip(np.nan_to_num(values, posinf=picture.limits[1]), *picture.limits) for values in pair]
-            axis.plot(*at, marker, ms=3.5, color=colour, alpha=0.6, mew=0, label=kind or None)
-        _diagonal(axis, picture.limits, picture.log)
-        axis.set(xlabel=f"teacher: {cut(picture.label, 36)}", ylabel=f"student: {cut(picture.label, 36)}")
+            look = LOOKS.get(kind, LOOKS["student"])
+            x, y, *ends = (_within(values, picture.limits) for values in (*pair, *picture.whiskers.get(kind, ())))
+            if ends:
+                axis.vlines(x, *ends, color=look["color"], lw=0.9, alpha=0.55)
+            axis.plot(x, y, **(look | {"ls": ""}), alpha=0.7, mew=0, label=kind or None)
+        _diagonal(axis, picture.limits)
+        if picture.log:
+            _logarithmic(axis, "xy")
     return figure
 
 
 @drawn.register
-def _(picture: pictures.CoverageCurve) -> Drawing:
-    levels, band = 100 * picture.levels, [100 * end for end in picture.band]
-    with _axes(SQUARE) as (figure, axis):
-        axis.fill_between(levels, *band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
-        axis.plot([0, 100], [0, 100], color=GREY, lw=0.8)
-        _by_method(axis, {method: (levels, 100 * shares) for method, shares in picture.shares.items()})
-        axis.set(xlim=(0, 100), ylim=(0, 100), ylabel="measured: true values inside (%)")
-        axis.set_xlabel("promised: level of the interval (%)")
-        axis.annotate("too wide", (4, 92), color=GREY, fontsize=8)
-        axis.annotate("too narrow", (96, 5), color=GREY, fontsize=8, ha="right")
-    return figure
-
-
-@drawn.register
-def _(picture: pictures.Positions) -> Drawing:
-    bins = len(picture.counts)
-    look = {"color": COLOURS["student"], "alpha": 0.6, "edgecolor": "white", "label": "student"}
-    with _axes() as (figure, axis):
-        axis.axhspan(*picture.band, color=GREY, alpha=0.2, lw=0, label="expected (95% of tests)")
-        axis.axhline(picture.counts.sum() / bins, color=GREY, lw=1, ls="--")
-        axis.bar(np.arange(bins) / bins, picture.counts, 1 / bins, align="edge", **look)
-        axis.set(xlim=(0, 1), xlabel="predicted probability of a value below the true one", ylabel=picture.cases)
-    return figure
-
-
-@drawn.register
-def _(picture: pictures.Reliability) -> Drawing:
-    bins, colour, accuracy = len(picture.counts), COLOURS[picture.method], 100 * picture.accuracy
-    left, some = 100 * np.arange(bins) / bins, picture.counts > 0
-    whiskers = [accuracy - 100 * picture.whiskers[0], 100 * picture.whiskers[1] - accuracy]
-    look = {"fmt": "o", "ms": 4, "capsize": 2, "label": f"{METHODS[picture.method]}, with 95% interval"}
-    with _axes(0.9 * TALL, 2, sharex=True, height_ratios=(3, 1)) as (figure, upper, lower):
-        upper.bar(left[some], accuracy, 100 / bins, align="edge", color=colour, alpha=0.3, lw=0)
-        upper.errorbar(100 * picture.claimed, accuracy, whiskers, color=colour, **look)
-        upper.plot([0, 100], [0, 100], "--", color=GREY, lw=1, label="as sure as right")
-        upper.set(xlim=(100 * picture.begin, 100), ylim=(0, 103), ylabel="how often right (%)")
-        lower.bar(left, picture.counts, 100 / bins, align="edge", color=GREY, edgecolor="white")
-        lower.set(xlabel="how sure of its answer (%)", ylabel=picture.cases)
+def _(picture: pictures.Curves) -> Drawing:
+    with _axes(picture, SQUARE if picture.promise else LOW) as (figure, axis):
+        if picture.band is not None:
+            axis.fill_between(*picture.band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
+        for method in [method for method in reversed(METHODS) if method in picture.curves]:  # The student's on top.
+            x, y = picture.curves[method]
+            # A long curve is drawn with fewer points, its ends among them.
+            points = np.unique(np.linspace(0, len(x) - 1, pictures.MOST_POINTS).round().astype(int))
+            look = LOOKS[method] | ({"marker": ""} if len(points) > 15 else {})
+            axis.plot(x[points], _finite(y[points]), **look, lw=1.8, label=METHODS[method])
+            if method in picture.whiskers:
+                axis.vlines(x, *picture.whiskers[method], color=look["color"], lw=1.2, label="95% interval")
+        if picture.level:
+            axis.axhline(picture.level, **LOOKS["sgld"] | {"marker": ""}, label="the teacher's own error")
+        if picture.promise:
+            _diagonal(axis, (0.0, 100.0))
+            axis.set_ylim(0, 103)
+        elif picture.log:
+            _logarithmic(axis, "y")
+        else:
+            axis.set_ylim(bottom=0)
+        axis.set_xlim(left=picture.begin)
     return figure
 
 
@@ -151,128 +127,67 @@ def _(picture: pictures.Reliability) -> Drawing:
 def _(picture: pictures.Confusion) -> Drawing:
     counts, number, names = picture.counts, len(picture.names), [cut(name, 12) for name in picture.names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    tilted = number > 3 and max(map(len, names)) > 4
-    with _axes(0.9 * TALL) as (figure, axis):
+    with _axes(picture, SQUARE) as (figure, axis):
         axis.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
         for row, column in zip(*np.nonzero(counts), strict=True):
             colour = "white" if shares[row, column] > 0.55 else "black"
             look = {"ha": "center", "va": "center", "color": colour, "fontsize": 9 if number < 8 else 7}
             axis.text(column, row, f"{counts[row, column]:,}", **look)
-        axis.set_xticks(range(number), names, rotation=40 * tilted, ha="right" if tilted else "center")
+        _named_ticks(axis, names)
         axis.set_yticks(range(number), names)
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-        axis.set(xlabel=f"answer of the student ({picture.cases})", ylabel="true class")
-    return figure
-
-
-@drawn.register
-def _(picture: pictures.RiskCurve) -> Drawing:
-    curves = {}
-    for method, (shares, risk) in picture.curves.items():
-        # A long curve is drawn with fewer points, its ends among them.
-        points = np.unique(np.linspace(0, len(shares) - 1, pictures.MOST_POINTS).round().astype(int))
-        curves[method] = (100 * shares[points], _finite(risk[points]))
-    values = np.concatenate([risk for _, risk in curves.values()])
-    values = values[np.isfinite(values)]
-    with _axes(legend=3) as (figure, axis):
-        _by_method(axis, curves)
-        axis.axhline(curves["student"][1][-1], color=GREY, lw=0.7)
-        if len(values) and 0 < MANY_TIMES * values.min() < values.max():
-            axis.set_ylim(0.8 * values.min(), 1.25 * values.max())
-            _logarithmic(axis, "y")
-        else:
-            axis.set_ylim(bottom=0)
-        axis.set(xlim=(0, 100), xlabel=f"{picture.cases} answered, the surest first (%)", ylabel=cut(picture.label, 32))
-    return figure
-
-
-@drawn.register
-def _(picture: pictures.LearningCurve) -> Drawing:
-    marks = "o-" if len(picture.steps) < 20 else "-"
-    with _axes() as (figure, axis):
-        axis.semilogy(picture.steps, picture.distances, marks, ms=3, color=COLOURS["student"], label="student")
-        if picture.teacher_error:
-            look = {"color": COLOURS["sgld"], "ls": "--", "lw": 1.5, "label": "what the teacher itself does not know"}
-            axis.axhline(picture.teacher_error, **look)
-        axis.set(xlabel="steps of each chain", ylabel="distance from the teacher\n(KL divergence, nats)")
     return figure
 
 
 @drawn.register
 def _(picture: pictures.AlongColumn) -> Drawing:
-    with _axes(TALL, 2, legend=3, sharex=True) as (figure, upper, lower):
-        (_along_categories if picture.seen is None else _along_numbers)(picture, upper, lower)
-        upper.set_ylabel(cut(picture.label, 24))
+    """Lines along numbers, marks for categories."""
+    numbers, spread = picture.seen is not None, 0.0 if picture.seen is not None else 0.1
+    places = np.asarray(picture.values if numbers else range(len(picture.values)), np.float64)
+    low, high = picture.seen or (-math.inf, math.inf)
+    seen = (places >= low) & (places <= high)
+    form = {"marker": "", "lw": 1.8} if numbers else {"ls": "", "ms": 5}
+    parts = {"noise": picture.noise, "doubt": picture.doubt}
+    looks = ((picture.lines, LINES, False), (parts, (LOOKS["noise"], LOOKS["doubt"]), True))
+    with _axes(picture, TALL, 2, legend=3) as (figure, *both):
+        for axis, (lines, own, floor) in zip(both, looks, strict=True):
+            for k, ((name, line), look) in enumerate(zip(lines.items(), own, strict=False)):
+                shifted = places + spread * (k - (len(lines) - 1) / 2)
+                axis.plot(shifted, _finite(line), **(look | form), label=cut(name, 32))
+            if picture.whole and not floor:
+                axis.set_ylim(-2, 102)
+            else:
+                _limit(axis, list(lines.values()), seen, picture.log, floor)
+            if picture.seen is not None:
+                for end, far in zip(picture.seen, places[[0, -1]], strict=True):
+                    axis.axvspan(end, far, color=GREY, alpha=0.14, lw=0, label="not seen in training")
+        upper, lower = both
         lower.set_ylabel(cut(picture.unit, 22))
-        lower.set_xlabel(cut(picture.column, 40))
-        if picture.whole:
-            upper.set_ylim(-2, 102)
-            lower.set_ylim(0, 100)
+        if numbers:
+            upper.set_xlim(places[0], places[-1])
+            ticks = picture.ticks[(picture.ticks >= places[0]) & (picture.ticks <= places[-1])]
+            foot = {"transform": upper.get_xaxis_transform(), "color": "black", "ms": 5, "mew": 0.5, "alpha": 0.5}
+            upper.plot(ticks, np.full(len(ticks), 0.02), "|", **foot)
         else:
-            values = np.arange(len(picture.values)) if picture.seen is None else np.asarray(picture.values)
-            low, high = picture.seen or (-math.inf, math.inf)
-            seen = (values >= low) & (values <= high)
-            _limit(upper, list(picture.lines.values()), seen, picture.log, floor=False)
-            _limit(lower, [picture.noise, picture.doubt], seen, picture.log, floor=True)
+            upper.set_xlim(-0.5, len(places) - 0.5)
+            _named_ticks(lower, [cut(name, 14) for name in picture.values])
     return figure
 
 
-def _along_numbers(picture: pictures.AlongColumn, upper: Any, lower: Any) -> None:
-    values, noise, doubt = np.asarray(picture.values), _finite(picture.noise), _finite(picture.doubt)
-    assert picture.seen is not None
-    for (name, line), colour, dashes in zip(picture.lines.items(), LINES, LINE_DASHES, strict=False):
-        upper.plot(values, _finite(line), color=colour, ls=dashes, lw=1.8, label=cut(name, 32))
-    if picture.whole:
-        lower.fill_between(values, 0, noise, color=NOISE, alpha=0.75, lw=0, label="noise")
-        lower.fill_between(values, noise, noise + doubt, alpha=0.75, lw=0, **STACKED)
-    else:
-        lower.plot(values, noise, "--", color=NOISE, lw=2, label="noise")
-        lower.plot(values, doubt, "-", color=DOUBT, lw=2, label="doubt")
-    for axis in (upper, lower):
-        for end, far in zip(picture.seen, values[[0, -1]], strict=True):
-            axis.axvspan(end, far, color=GREY, alpha=0.14, lw=0, label="not seen in training")
-    upper.set_xlim(values[0], values[-1])
-    ticks = picture.ticks[(picture.ticks >= values[0]) & (picture.ticks <= values[-1])]
-    foot = {"transform": upper.get_xaxis_transform(), "color": "black", "ms": 5, "mew": 0.5, "alpha": 0.5}
-    upper.plot(ticks, np.full(len(ticks), 0.02), "|", **foot)
+# Axes
 
 
-def _along_categories(picture: pictures.AlongColumn, upper: Any, lower: Any) -> None:
-    places, names = np.arange(len(picture.values)), [cut(name, 14) for name in picture.values]
-    noise, doubt = _finite(picture.noise), _finite(picture.doubt)
-    width = 0.8 / len(picture.lines)
-    for k, ((name, line), colour) in enumerate(zip(picture.lines.items(), LINES, strict=False)):
-        at = places + (k - (len(picture.lines) - 1) / 2) * width
-        if picture.whole:
-            upper.bar(at, line, width, color=colour, edgecolor="white", label=cut(name, 32))
-        else:  # Points, since a bar would have to begin at zero, where prices and logarithms do not.
-            upper.plot(at, _finite(line), "D", color=colour, label=cut(name, 32))
-    if picture.whole:
-        lower.bar(places, noise, 0.6, color=NOISE, edgecolor="white", label="noise")
-        lower.bar(places, doubt, 0.6, noise, **STACKED)
-    else:
-        lower.plot(places - 0.1, noise, "s", color=NOISE, label="noise")
-        lower.plot(places + 0.1, doubt, "o", color=DOUBT, label="doubt")
-        for axis in (upper, lower):
-            axis.grid(axis="x", color=GREY, alpha=0.2)
-    crowded = sum(map(len, names)) > 36
-    upper.set_xlim(-0.5, len(names) - 0.5)
-    lower.set_xticks(places, names, rotation=35 * crowded, ha="right" if crowded else "center")
+def _named_ticks(axis: Any, names: list[str]) -> None:
+    """Names along the first axis, tilted where there is little room."""
+    tilted = sum(map(len, names)) > 36
+    axis.set_xticks(range(len(names)), names, rotation=35 * tilted, ha="right" if tilted else "center")
 
 
-def _by_method(axis: Any, curves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    """A line for each method, the student's on top."""
-    for method in reversed(METHODS):
-        axis.plot(*curves[method], DASHES[method], color=COLOURS[method], lw=1.8, label=METHODS[method])
-
-
-def _diagonal(axis: Any, limits: tuple[float, float], log: bool, label: str | None = None) -> None:
+def _diagonal(axis: Any, limits: tuple[float, float]) -> None:
     """Where both axes, of the same limits, say the same."""
-    axis.plot(limits, limits, "--", color=GREY, lw=1, label=label)
+    axis.plot(limits, limits, "--", color=GREY, lw=1)
     axis.set(xlim=limits, ylim=limits)
-    if log:
-        _logarithmic(axis, "xy")
 
 
 def _thousands(axis: Any) -> None:
@@ -286,7 +201,7 @@ def _thousands(axis: Any) -> None:
 
 
 def _logarithmic(axis: Any, which: str) -> None:
-    """Make the axes `which` ("x", "y" or "xy"), whose limits are set, logarithmic with plain numbers."""
+    """Make the axes `which` ("y" or "xy"), whose limits are set, logarithmic with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for name in which:
@@ -303,6 +218,10 @@ def _finite(values: np.ndarray) -> np.ndarray:
     """What can be drawn; the rest is a gap."""
     values = np.asarray(values, np.float64)
     return np.where(np.isfinite(values) & (np.abs(values) < MOST_DRAWN), values, np.nan)
+
+
+def _within(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    return np.clip(np.nan_to_num(values, posinf=limits[1], neginf=limits[0]), *limits)
 
 
 def _limit(axis: Any, lines: list[np.ndarray], seen: np.ndarray, log: bool, floor: bool) -> None:

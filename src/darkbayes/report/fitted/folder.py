@@ -10,7 +10,7 @@ import numpy as np
 from darkbayes.errors import RunError
 from darkbayes.files import read_arrays, read_json
 from darkbayes.metrics import Estimate
-from darkbayes.outcomes.pictures import METHODS
+from darkbayes.outcomes.pictures import METHODS, AlongColumn
 from darkbayes.outcomes.words.base import HeldOut, Judged, Words
 from darkbayes.tables.schema import Category, Number, Schema, TableSchema, schema_from_dict
 
@@ -31,14 +31,10 @@ class FittedRun:
     """What the distillation wrote as it went."""
 
     @property
-    def target(self) -> Any:
-        """What is predicted."""
-        return self.schema.target
-
-    @property
     def words(self) -> Words:
-        """What is said of it."""
-        return self.target.words()
+        """What is said of what is predicted."""
+        target: Any = self.schema.target
+        return target.words()
 
     @property
     def columns(self) -> dict[str, Number | Category]:
@@ -53,7 +49,16 @@ class FittedRun:
     @property
     def cases(self) -> str:
         """What the examples are called."""
-        return "rows" if isinstance(self.schema, TableSchema) else "images"
+        return cases(self.schema)
+
+    @property
+    def along(self) -> list[tuple[Words, AlongColumn]]:
+        """The words of each output, with what is predicted of it along each column."""
+        return [
+            (words, words.along(own, self.columns[course["column"]], self.held))
+            for course in self.dependence
+            for words, own in self.words.courses(course)
+        ]
 
     @property
     def stopped_at(self) -> int | None:
@@ -63,54 +68,53 @@ class FittedRun:
         return last if planned and last is not None and last < planned[0]["steps"] else None
 
 
+def cases(schema: Schema) -> str:
+    """What examples are called."""
+    return "rows" if isinstance(schema, TableSchema) else "images"
+
+
 def read_run(folder: Path) -> FittedRun:
-    """Read a finished fit.
-
-    Args:
-        folder: The fit's.
-
-    Returns:
-        What it holds.
-    """
+    """Read a finished fit."""
     import darkbayes.outcomes  # noqa: F401  (so that schemas know what can be predicted)
 
     results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
     schema = schema_from_dict(read_json(folder / "schema.json"))
-    examples, images, dependence, curve = (
-        folder / name for name in ("examples.json", "examples.safetensors", "dependence.json", "student/metrics.jsonl")
+    curve, images, held = (
+        folder / name for name in ("student/metrics.jsonl", "examples.safetensors", "held-out.safetensors")
+    )
+    examples, dependence = (
+        read_json(path) if path.exists() else [] for path in (folder / "examples.json", folder / "dependence.json")
     )
     lines = curve.read_text(encoding="utf-8").splitlines() if curve.exists() else []
-    run = FittedRun(
+    return FittedRun(
         results=results,
         config=config,
         facts=facts,
         schema=schema,
-        held=None,
-        examples=read_json(examples) if examples.exists() else [],
+        held=_read_held(held, schema, results["rows"]) if held.exists() else None,
+        examples=examples,
         images=read_arrays(images)["images"] if images.exists() else None,
-        dependence=read_json(dependence) if dependence.exists() else [],
+        dependence=dependence,
         curve=[json.loads(line) for line in lines],
     )
-    held = folder / "held-out.safetensors"
-    return dataclasses.replace(run, held=_read_held(held, run)) if held.exists() else run
 
 
-def _read_held(path: Path, run: FittedRun) -> HeldOut:
+def _read_held(path: Path, schema: Schema, rows: list[dict[str, Any]]) -> HeldOut:
     """Read what was said of the rows held out."""
-    arrays, methods, prefix = read_arrays(path), {}, ""
+    arrays, methods, prefix, target = read_arrays(path), {}, "", schema.target
     try:
         y = arrays["y"]
         for method in METHODS:
             prefix = f"{method}."
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             position = np.asarray(own.get("position", ()), np.float64)
-            prediction, log_likelihood = run.target.prediction(own), np.asarray(own["log_likelihood"], np.float64)
+            prediction, log_likelihood = target.prediction(own), np.asarray(own["log_likelihood"], np.float64)
             methods[method] = Judged(prediction, log_likelihood, position)
     except KeyError as missing:
         raise RunError(f"{path} has no '{prefix}{missing.args[0]}': fit again") from None
     scores: dict[str, dict[str, Estimate]] = {method: {} for method in METHODS}
-    for row in run.results["rows"]:
+    for row in rows:
         scores[row["method"]][row["metric"]] = Estimate(row["mean"], row.get("se"))
     columns = {name.removeprefix("column."): array for name, array in arrays.items() if name.startswith("column.")}
     y = y[:, 0] if y.ndim > 1 and y.shape[1] == 1 else y
-    return HeldOut(y, methods, scores, run.cases, columns)
+    return HeldOut(y, methods, scores, cases(schema), columns)

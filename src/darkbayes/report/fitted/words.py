@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from darkbayes.metrics import Estimate, KeptGain, estimate, kept_gain
+from darkbayes.metrics import KeptGain, estimate, kept_gain
 from darkbayes.outcomes.words.base import HeldOut, Tile
-from darkbayes.outcomes.words.text import in_percent, listing, percent, short, signed, with_error
+from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
-from darkbayes.report.fitted.spots import Beyond, beyond, can_be_cut, least_sure, rank_correlation, risks
 from darkbayes.teacher.diagnostics.verdict import RHAT_MET
 
 FEW_HELD_OUT = 100
@@ -17,12 +16,6 @@ MUCH, LITTLE = 0.5, 0.2
 """Shares of doubt from which more rows would help most, and below which they would help little."""
 APART = 0.15
 """The difference of two shares of noise from which student and teacher are said to disagree."""
-HELPS = 0.9
-"""The error among the surest, as a share of that of all, above which being sure is said to mean little."""
-KEEP = 0.8
-"""The share of rows that the model keeps in the example of passing the others on."""
-ALIKE = 0.95
-"""Rank correlation of the uncertainties from which student and teacher are said to agree on what is hard."""
 BEHIND = 0.05
 """Nats per row from which a student that is clearly behind its teacher gets a caution."""
 MOST_NATS = 50.0
@@ -43,7 +36,7 @@ def lead(run: FittedRun) -> str:
     if run.held is None:
         return (
             f"{learned}. No {run.cases} were held out (--held-out 0), so nothing on this page says how good it is: fit "
-            "with a part held out to know."
+            "with --held-out 0.2 to know."
         )
     return f"{learned}, and was then tested on {run.held.rows:,} {run.cases} that it had never seen."
 
@@ -54,144 +47,44 @@ def gain(held: HeldOut) -> KeptGain:
 
 
 def tiles(run: FittedRun, held: HeldOut) -> list[Tile]:
-    """The numbers that say most."""
-    own = gain(held).own
+    """The numbers that say most; of each of several outputs, the first."""
+    each, own = [words.tiles(output) for words, output in run.words.outputs(held)], gain(held).own
+    shown = each[0] if len(each) == 1 else [tiles[0] for tiles in each]
     if not math.isfinite(own.value):
-        return run.words.tiles(held)
+        return shown
     factor = math.exp(max(min(own.value, MOST_NATS), -MOST_NATS))
     text = "the probability that an ordinary network gives to what really happens"
     figure = f"{factor:.2f} ×" if 0.01 < factor < 10 else f"{short(factor)} ×"
-    return [*run.words.tiles(held), Tile(figure, text if own.clear else f"{text} (may be chance)")]
+    return [*shown, Tile(figure, text if own.clear else f"{text} (may be chance)")]
 
 
-def paragraphs(run: FittedRun) -> list[tuple[str, str]]:
-    """What the model knows and does not know: a few words that begin each paragraph, and the rest."""
-    held, further = run.held, _beyond(run)
-    if held is None:
-        return [("What does it not know?", further)] if further else []
-    return [
-        ("How good are its answers?", run.words.how_good(held)),
-        ("Can its certainty be trusted?", run.words.trusted(held)),
-        ("What does it not know?", " ".join(filter(None, (_unknown(run, held), *_spots(run, held), further)))),
-        ("Was it worth the effort?", _worth(held, gain(held).own)),
-    ]
+def noise_share(run: FittedRun, held: HeldOut, method: str = "student") -> float:
+    """The share of a method's uncertainty that is noise, on average over the outputs."""
+    outputs = run.words.outputs(held)
+    return float(np.mean([words.noise_share(output.methods[method].prediction) for words, output in outputs]))
 
 
-def _unknown(run: FittedRun, held: HeldOut) -> str:
+def unknown(run: FittedRun, held: HeldOut) -> str:
     """How much of the uncertainty is noise, and what follows from it."""
-    words, cases = run.words, run.cases
-    noise, believed = words.noise_share(held.student), words.noise_share(held.teacher)
+    cases, noise, believed = run.cases, noise_share(run, held), noise_share(run, held, "sgld")
     text = (
-        f"{percent(noise)} {words.whole} is noise (aleatoric): {cases} that look alike to the model and yet differ in "
-        f"{words.name}. More {cases} cannot remove it; {'other columns' if run.columns else 'sharper images'} might. "
-        f"The other {percent(1 - noise)} is doubt (epistemic): what the model has not learned yet, and more {cases} "
-        "could remove."
+        f"{percent(noise)} {run.words.whole} is noise (aleatoric): {cases} that look alike to the model and yet differ "
+        f"in {run.words.name}. More {cases} cannot remove it; {'other columns' if run.columns else 'sharper images'} "
+        f"might. The other {percent(1 - noise)} is doubt (epistemic): what the model has not learned yet, and more "
+        f"{cases} could remove."
     )
     if abs(noise - believed) > APART:
-        return (
-            f"{text} But its teacher puts the noise at {percent(believed)}: the student does not separate the two well."
-        )
+        return f"{text} But its teacher puts the noise at {percent(believed)}: the student does not separate them well."
     if 1 - noise > MUCH:
         return f"{text} So more {cases} would help most."
     return f"{text} So more {cases} like these would help little." if 1 - noise < LITTLE else text
-
-
-def _spots(run: FittedRun, held: HeldOut) -> list[str]:
-    """Where the model is least sure."""
-    words, spots = run.words, least_sure(run, held)
-    texts = [
-        f"It is least sure of {spot.name} where {spot.column} {spot.where}: {words.size(spot.uncertainty)}"
-        f"{words.ignorance} there, {words.size(spot.usual)} {words.everywhere} ({spot.rows} rows; "
-        f"{words.spot_errors(spot.error, spot.usual_error)})."
-        for spot in spots
-    ]
-    if not texts and can_be_cut(held):
-        texts = ["No values of a single column make it much less sure than others."]
-    return [*texts, words.hardest(held)]
-
-
-def _beyond(run: FittedRun) -> str:
-    """What becomes of doubt where nothing was seen."""
-    ends: dict[str, list[Beyond]] = {}
-    for end in beyond(run):
-        ends.setdefault(end.name, []).append(end)
-    texts = []
-    for name, own in ends.items():
-        about = f" about {name}" if len(ends) > 1 else ""
-        most = max(own, key=lambda end: end.doubt / max(end.usual, 1e-300))
-        if most.doubt > most.usual:
-            texts.append(
-                f"Beyond the values seen in training its doubt{about} grows most along {most.column}: from "
-                f"{run.words.size(most.usual)} to {run.words.size(most.doubt)}{run.words.ignorance} at "
-                f"{short(most.value)}."
-            )
-        if blind := [end.column for end in own if end.doubt <= end.usual]:
-            texts.append(
-                f"Its doubt{about} does not grow beyond the values seen of {listing(blind)}: do not mistake its "
-                "certainty there for knowledge."
-            )
-    return " ".join(texts)
-
-
-def _worth(held: HeldOut, own: Estimate) -> str:
-    """The student against the plug-in network."""
-    if not math.isfinite(own.value):
-        return (
-            "Student or plug-in network called something impossible that happened, so their log likelihoods cannot be "
-            "compared."
-        )
-    factor = math.exp(min(abs(own.value), MOST_NATS))
-    # "1.2 times as much", and "1.01 times as much" where two digits would hide the difference.
-    times, each = f"{factor:.2f}" if factor < 2 else short(factor), f"per {held.cases[:-1]}"
-    text = "Beside it, one ordinary network of the same size was trained on the same data (the plug-in network). "
-    if not own.clear:
-        return (
-            f"{text}The two give what really happened about the same probability: the difference in log likelihood, "
-            f"{signed(own)} {each}, may be chance."
-        )
-    if own.value > 0:
-        return (
-            f"{text}The model gave what really happened {times} times as much probability as that one did (log "
-            f"likelihood {signed(own)} {each})."
-        )
-    return (
-        f"{text}That one did better: it gave what really happened {times} times as much probability (log likelihood of "
-        f"the model minus its own: {signed(own)} {each}). Do not use this model before the cautions on this page are "
-        "dealt with."
-    )
-
-
-def kept_words(kept: KeptGain, cases: str) -> str:
-    """How much of the Bayesian gain the student keeps, or why that cannot be said."""
-    size = f"{signed(kept.gain)} per {cases[:-1]}"
-    if not math.isfinite(kept.gain.value) or not math.isfinite(kept.own.value):
-        return "A log likelihood is infinite, so the share of the gain that the student keeps cannot be computed."
-    if kept.gain.value <= 0:
-        return (
-            f"Here the teacher has no higher log likelihood than the plug-in network ({size}), so there is no gain of "
-            "which the student could keep a share."
-        )
-    if not kept.gain.clear:
-        return (
-            f"The teacher's gain over the plug-in network in log likelihood, {size}, may be chance: the share of it "
-            "that the student keeps would say nothing."
-        )
-    share = with_error(in_percent(kept.share), 0)
-    more = " More than 100%: the student did even better than its teacher." if kept.share.value > 1 else ""
-    less = " Below 0%: the student did worse than the plug-in network." if kept.share.value < 0 else ""
-    return (
-        f"Averaging over many networks instead of one gains {size} in log likelihood. Of this gain, the student keeps "
-        f"{share}%, in one network.{more}{less}"
-    )
 
 
 def cautions(run: FittedRun) -> list[str]:
     """What a reader must know before relying on the model."""
     held, texts = run.held, []
     if held is not None and held.rows < FEW_HELD_OUT:
-        texts.append(
-            f"Only {held.rows} {run.cases} were held out: all scores are rough, and another split would differ."
-        )
+        texts.append(f"Only {held.rows} {run.cases} were held out: all scores are rough.")
     if run.stopped_at is not None:
         planned = run.results["choices"]["student"][0]["steps"]
         texts.append(
@@ -208,6 +101,14 @@ def cautions(run: FittedRun) -> list[str]:
                 f"{signed(behind)} in log likelihood. More time (--time-budget) may help"
                 f"{', or a larger student (--student-hidden)' if run.columns else ''}."
             )
+        own = gain(held).own
+        if own.clear and own.value < 0:
+            texts.append(f"The plug-in network did better than the student: {signed(own)} in log likelihood.")
+    texts += [
+        f"Beyond the values seen of {listing(columns)} its doubt about {name} does not grow: do not mistake its "
+        "certainty there for knowledge."
+        for name, columns in _blind(run).items()
+    ]
     reasons: dict[str, list[str]] = {}
     for name, reason in run.ignored.items():
         reasons.setdefault(reason, []).append(name)
@@ -215,6 +116,20 @@ def cautions(run: FittedRun) -> list[str]:
     if run.facts.get("dropped"):
         texts.append(f"{run.facts['dropped']:,} rows have no {run.words.name}, and were left out.")
     return texts
+
+
+def _blind(run: FittedRun) -> dict[str, list[str]]:
+    """For each output the columns of numbers along which doubt does not grow beyond what was seen."""
+    blind: dict[str, list[str]] = {}
+    for words, picture in run.along:
+        if picture.seen is None or np.isnan(picture.doubt).any():
+            continue
+        values = np.asarray(picture.values)
+        seen = (values >= picture.seen[0]) & (values <= picture.seen[1])
+        beyond = picture.doubt[[0, -1]][~seen[[0, -1]]]
+        if seen.any() and len(beyond) and beyond.max() <= picture.doubt[seen].mean():
+            blind.setdefault(words.name, []).append(picture.x)
+    return blind
 
 
 def _chains_caution(run: FittedRun) -> list[str]:
@@ -235,38 +150,4 @@ def _chains_caution(run: FittedRun) -> list[str]:
     choices = run.results.get("choices", {}).get("student", [])
     if any("seconds allow" in choice.get("reason", "") for choice in choices):
         text += " They had no time for more: give them a larger --time-budget."
-    if run.held is not None:
-        text += (
-            f" The scores here were measured on {run.cases} held out and hold all the same; but its doubt may be too "
-            "small or too large."
-        )
-    return [text]
-
-
-def passing_on(run: FittedRun, held: HeldOut) -> str:
-    """What is gained by passing the least sure rows on to a person."""
-    texts, little = [], False
-    for losses in run.words.losses(held.student, held.y):
-        shares, risk = risks(run.words, losses)
-        whole, most, half = (float(risk[int(np.searchsorted(shares, share))]) for share in (1.0, KEEP, 0.5))
-        sizes = [run.words.risk_size(value) for value in (whole, most, half)]
-        texts.append(f"its {losses.risk} goes from {sizes[0]} to {sizes[1]}, and is {sizes[2]} on the surest half")
-        little = little or half >= HELPS * whole > 0
-    text = (
-        f"Let the model answer the {percent(KEEP)} of the {run.cases} that it is surest of, and pass the others on to "
-        f"a person: {'; '.join(texts)}."
-    )
-    hardly = " That is not much: the model can hardly tell which of its answers are wrong."
-    return text + hardly * little
-
-
-def fidelity(run: FittedRun, held: HeldOut) -> str:
-    """How alike student and teacher are."""
-    order = rank_correlation(held.student.uncertainty, held.teacher.uncertainty)
-    same = "One of them is equally unsure of everything."
-    if math.isfinite(order):
-        same = (
-            f"Their orders of the {run.cases} by uncertainty correlate to {order:.2f} (1: the same order, 0: unrelated)"
-        )
-        same += ": the student knows what is hard." if order >= ALIKE else "."
-    return f"{run.words.agreement(held)}. {same}"
+    return [f"{text} Its doubt may be too small or too large."]

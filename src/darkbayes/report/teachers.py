@@ -1,0 +1,205 @@
+"""What results say of their teachers: what each chose, and whether its chains met. Lines for the terminal, tables for
+the page."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from statistics import median
+from typing import Any
+
+from darkbayes.report.tables import PLAIN, Table, group_table, number
+from darkbayes.teacher.diagnostics.verdict import WORSE
+
+Run = dict[str, Any]
+"""The numbers of one run."""
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else number(float(f"{value:.3g}"))
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+# What a teacher that tunes itself has chosen
+
+CHOICES_CAPTION = (
+    "Every run was tuned before it began: the step size so that neither discretisation nor minibatches change the "
+    "posterior by more than was allowed, burn-in and thinning by what the log posterior and the predictions did. Of "
+    "several runs the median, and the least and the greatest in brackets."
+)
+
+
+def _inflation(choices: Run) -> float:
+    """By how much discretisation inflates the variance along the stiffest direction."""
+    return 1 / (1 - choices["stiffness"] / 2) - 1 if choices["stiffness"] < 2 else float("inf")
+
+
+CHOICES: dict[str, tuple[Callable[[Run], float], Callable[[float], str]]] = {
+    "step size": (itemgetter("step_size"), _short),
+    "variance inflated by": (_inflation, _percent),
+    "minibatches' share of the noise": (itemgetter("heating"), _percent),
+    "burn-in": (itemgetter("burn_in"), _short),
+    "steps to a fresh prediction": (itemgetter("autocorrelation"), _short),
+    "one draw kept in": (itemgetter("thin"), _short),
+    "steps": (itemgetter("steps"), _short),
+}
+"""What is shown of the choices, and how it is written."""
+
+
+def _part(folder: str) -> str:
+    """What a folder of choices is of: a data set, or nothing where there is only one kind of run.
+
+    >>> _part("boston/student-13-50-2"), _part("teacher")
+    ('boston', '')
+    """
+    return ", ".join(folder.split("/")[:-1])
+
+
+def choices_line(results: dict[str, Any]) -> str:
+    """What was chosen, part by part; empty for results of teachers that chose nothing.
+
+    >>> chosen = {"step_size": 0.02, "burn_in": 1024, "thin": 7, "steps": 11024, "stiffness": 0.5, "heating": 0.1}
+    >>> choices_line({"choices": {"teacher": [chosen], "yacht/student": [chosen | {"settled": False}]}})
+    'step size 0.02, 11,024 steps; yacht: step size 0.02, 11,024 steps (1 run did not settle)'
+    """
+    lines = []
+    for folder, chosen in results.get("choices", {}).items():
+        about = ", ".join(filter(None, (_part(folder), f"{len(chosen)} runs" if len(chosen) > 1 else "")))
+        restless = len(chosen) - _settled(chosen)
+        lines.append(
+            (f"{about}: " if about else "")
+            + f"step size {_chosen('step size', chosen)}, {_chosen('steps', chosen)} steps"
+            + (f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else "")
+        )
+    return "; ".join(lines)
+
+
+def _settled(chosen: list[Run]) -> int:
+    return sum(run.get("settled", True) for run in chosen)
+
+
+def _chosen(name: str, chosen: list[Run]) -> str:
+    value, written = CHOICES[name]
+    values = [value(run) for run in chosen]
+    middle, least, most = map(written, (median(values), min(values), max(values)))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def choices_table(results: dict[str, Any]) -> Table | None:
+    """A row for each part, over its runs; None for results of teachers that chose nothing."""
+    parts = {_part(folder) or "all": chosen for folder, chosen in results.get("choices", {}).items()}
+    columns: dict[str, Callable[[Any], str]] = {"runs": lambda chosen: str(len(chosen))}
+    columns |= {heading: partial(_chosen, heading) for heading in CHOICES}
+    if any(_settled(chosen) < len(chosen) for chosen in parts.values()):
+        columns["settled in"] = lambda chosen: f"{_settled(chosen)} of {len(chosen)}"
+    return group_table("data", parts, columns) if parts else None
+
+
+def first_explanation(results: dict[str, Any]) -> str:
+    """What the first run's teacher says for itself, if it was kept."""
+    return next((chosen[0].get("explanation", "") for chosen in results.get("choices", {}).values() if chosen), "")
+
+
+# Did the chains meet?
+
+CHAINS_CAPTION = (
+    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. R-hat compares the "
+    "halves of all chains, at the worst of these inputs: 1 is agreement. Effective predictions are how many "
+    "independent ones would tell the average as well. The temperature of draws from the posterior is 1. The teacher's "
+    "own error is the KL divergence that its finite number of draws would explain."
+)
+SEVERAL = "Of several runs the median, and the worst in brackets."
+VERDICTS = {
+    "agree": "agree",
+    "few": "agree on few predictions",
+    "one_chain": "of one chain",
+    "short": "too short to judge",
+    "apart": "apart",
+}
+"""What is said of runs with each verdict."""
+CHAINS = {
+    "rhat": ("R-hat", max),
+    "effective": ("effective predictions", min),
+    "autocorrelation_steps": ("steps to a fresh prediction", max),
+    "temperature": ("temperature", None),
+    "kinetic_temperature": ("kinetic temperature", None),
+    "noise_to_signal": ("gradient noise to signal", max),
+    "divergence": ("KL(teacher || student)", max),
+    "teacher_error": ("the teacher's own error", max),
+}
+"""What the numbers of a run are called, and which of several is the worst."""
+
+
+def student_label(folder: str) -> str:
+    """What the student of a run's folder is called.
+
+    >>> student_label("trial-0/student-2-10-2"), student_label("yacht/student-input-noise-6-50-2")
+    ('student 2-10-2', 'yacht, student 6-50-2, noise from the input')
+    """
+    *parents, name = re.sub(r"(^|/)trial-\d+/", r"\1", folder).split("/")
+    name = name.replace("-input-noise", " input noise").replace("student-", "student ")
+    return ", ".join([*parents, PLAIN.method(name.replace("input noise-", "input noise "))])
+
+
+def chains_line(results: dict[str, Any]) -> str:
+    """The worst verdict of all distillations, and how many runs have each; empty for results without any.
+
+    >>> good = {"verdict": {"code": "agree", "text": "the chains agree"}, "counts": {"agree": 5}, "warnings": []}
+    >>> chains_line({"diagnostics": {"student": good}})
+    'the chains agree'
+    >>> bad = {"verdict": {"code": "apart", "text": "the chains have not met"}, "counts": {"apart": 1}, "warnings": []}
+    >>> chains_line({"diagnostics": {"trial-0/student": good, "trial-1/student": bad}})
+    'trial-1/student: the chains have not met; of 6 runs 5 agree, 1 apart'
+    """
+    diagnoses = results.get("diagnostics", {})
+    if not diagnoses:
+        return ""
+    name, worst = max(diagnoses.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
+    counts = sum((Counter(diagnosis["counts"]) for diagnosis in diagnoses.values()), start=Counter())
+    line = worst["verdict"]["text"]
+    if len(diagnoses) > 1 and worst["verdict"]["code"] == "agree":
+        line += f", in the worst of {counts.total()} runs"
+    elif len(diagnoses) > 1:
+        shares = ", ".join(f"{counts[code]} {VERDICTS[code]}" for code in WORSE if counts[code])
+        line = f"{name}: {line}; of {counts.total()} runs {shares}"
+    warnings = [warning for diagnosis in diagnoses.values() for warning in diagnosis["warnings"]]
+    texts = {warning["code"]: warning["text"] for warning in warnings}
+    for code, times in Counter(warning["code"] for warning in warnings).items():
+        line += f"; {texts[code]}" + (f" (in {times} of {len(diagnoses)} distillations)" if len(diagnoses) > 1 else "")
+    return line
+
+
+def _rhat(diagnosis: dict[str, Any]) -> float:
+    """The largest R-hat of the runs; one that is not finite was stored as nothing."""
+    return max((run.get("rhat") or 0.0 for run in diagnosis.get("runs", [])), default=0.0)
+
+
+def chains_table(results: dict[str, Any]) -> Table | None:
+    """A row for each student, over the trials or splits; None for results without any diagnostics."""
+    groups: dict[str, list[Run]] = {}
+    for name, diagnosis in results.get("diagnostics", {}).items():
+        groups.setdefault(student_label(name), []).extend(diagnosis["runs"])
+    numbers = {
+        heading: partial(_diagnosed, key, worst)
+        for key, (heading, worst) in CHAINS.items()
+        if any(run[key] for runs in groups.values() for run in runs)  # Neither unknown nor zero everywhere.
+    }
+    columns = {"runs": lambda runs: str(len(runs)), **numbers, "chains agree in": _agreed}
+    return group_table("student", groups, columns) if groups else None
+
+
+def _diagnosed(key: str, worst: Any, runs: list[Run]) -> str:
+    known = [run[key] for run in runs if run[key] is not None]
+    if not known:
+        return ""
+    middle = _short(median(known))
+    return middle if worst is None or len(known) == 1 else f"{middle} ({_short(worst(known))})"
+
+
+def _agreed(runs: list[Run]) -> str:
+    good = sum(run["code"] == "agree" for run in runs)
+    return "all" if good == len(runs) else f"{good} of {len(runs)}"
