@@ -56,8 +56,9 @@ def fit_folder(
     Returns:
         The results, which are in the folder as well.
     """
-    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     schema, target = prepared.schema, prepared.schema.target
+    target.check_kinds(options.likelihood, options.head)
+    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
