@@ -32,7 +32,8 @@ from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
 from darkbayes.student import Student
-from darkbayes.tables import RealTarget, TableSchema
+from darkbayes.tables import RealTarget
+from darkbayes.tables.schema import TableSchema
 from darkbayes.types import PyTree
 
 RUNS = 200

@@ -20,7 +20,9 @@ from darkbayes.data import random_splits, standard_splits
 from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, score, table_queries
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
-from darkbayes.tables import ClassTarget, RealPredictions, RealTarget, Table, TableSchema, from_columns
+from darkbayes.tables import ClassTarget, RealPredictions, RealTarget, from_columns
+from darkbayes.tables.columns import Table
+from darkbayes.tables.schema import TableSchema
 
 TABLES = ("boston", "concrete", "energy", "wine", "yacht")
 SPLITS = 5

@@ -12,7 +12,7 @@ from darkbayes.report import markdown, pivot, terminal
 from darkbayes.report.fitted.folder import read_run
 from darkbayes.report.fitted.spots import least_sure
 from darkbayes.report.fitted.words import cautions, gain, kept_words, paragraphs
-from darkbayes.tables import TableSchema
+from darkbayes.tables.schema import TableSchema
 from report.fitted.folders import CHOICES, COLUMNS, PRICE, RUN, build, course, held_out, numbers
 
 
