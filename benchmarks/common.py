@@ -11,7 +11,8 @@ import numpy as np
 from darkbayes.data import load
 from darkbayes.errors import RunError
 from darkbayes.runs import row
-from darkbayes.tables import Table, from_columns
+from darkbayes.tables import from_columns
+from darkbayes.tables.columns import Table
 
 Side = Literal["at least", "at most"]
 Rows = list[dict[str, Any]]

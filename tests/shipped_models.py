@@ -10,7 +10,7 @@ import optax
 
 import darkbayes as db
 from darkbayes.outcomes import ClassTarget, NumberTarget, SeveralTarget
-from darkbayes.tables import Category, ImageSchema, Number, Schema, TableSchema
+from darkbayes.tables.schema import Category, ImageSchema, Number, Schema, TableSchema
 
 PRICE = NumberTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
 COLOURS = ("blue", "red", "white")

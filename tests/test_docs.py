@@ -37,7 +37,8 @@ from darkbayes.cli.research import Bench, Reproduce
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import Options, make_student
 from darkbayes.runs import provenance, row
-from darkbayes.tables import ClassTarget, schema_to_dict
+from darkbayes.tables import ClassTarget
+from darkbayes.tables.schema import schema_to_dict
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]

@@ -20,7 +20,8 @@ import shipped_models
 from darkbayes.errors import InvalidInput
 from darkbayes.serve import make_app
 from darkbayes.shipped import Shipped
-from darkbayes.tables import Frame, frame_of, from_columns, read_batches, read_table
+from darkbayes.tables import frame_of, from_columns, read_batches, read_table
+from darkbayes.tables.schema import Frame
 
 with warnings.catch_warnings():
     # Newer versions of Starlette would rather have another client library.

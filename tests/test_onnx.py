@@ -13,16 +13,8 @@ import pytest
 
 import darkbayes as db
 from darkbayes.model import layers
-from darkbayes.tables import (
-    Category,
-    ClassTarget,
-    ImageSchema,
-    Number,
-    RealPredictions,
-    RealTarget,
-    TableSchema,
-    schema_from_dict,
-)
+from darkbayes.tables import ClassTarget, RealPredictions, RealTarget
+from darkbayes.tables.schema import Category, ImageSchema, Number, TableSchema, schema_from_dict
 
 onnx = pytest.importorskip("onnx", reason="needs onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")

@@ -24,8 +24,9 @@ from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.choosing import AUTO
 from darkbayes.predict import predict_student
 from darkbayes.student import Student
-from darkbayes.tables import Table, TableSchema, frame_of, from_columns, infer_inputs, schema_from_dict, schema_to_dict
-from darkbayes.tables.columns import TRUTH, text_of
+from darkbayes.tables.columns import TRUTH, Table, frame_of, from_columns, text_of
+from darkbayes.tables.inference import infer_inputs
+from darkbayes.tables.schema import TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.teacher import Choices
 from darkbayes.types import Data
 from darkbayes.version import __version__

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables import Category, frame_of, from_columns
+from darkbayes.tables import frame_of, from_columns
+from darkbayes.tables.schema import Category
 from tables.understanding import infer_schema, kinds
 
 

@@ -8,8 +8,8 @@ from PIL import Image
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import ClassTarget
-from darkbayes.tables import infer_image_schema, read_image_batches, read_image_folder
-from darkbayes.tables.images import image_array, is_image_folder
+from darkbayes.tables import read_image_batches, read_image_folder
+from darkbayes.tables.images import image_array, infer_image_schema, is_image_folder
 
 PETS = ClassTarget("class", ("cat", "dog"))
 

@@ -12,8 +12,9 @@ import pytest
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
-from darkbayes.tables import Category, Number, frame_of, from_columns, read_table, target_of
+from darkbayes.tables import frame_of, from_columns, read_table, target_of
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES
+from darkbayes.tables.schema import Category, Number
 from tables.understanding import infer_schema, rows
 
 

@@ -109,7 +109,8 @@ def test_tables_need_neither_jax_nor_arrow_until_a_file_is_read():
 import sys
 sys.modules["jax"] = sys.modules["pyarrow"] = sys.modules["pandas"] = None
 from darkbayes.errors import InvalidInput
-from darkbayes.tables import Number, TableSchema, frame_of, from_columns, read_table
+from darkbayes.tables import frame_of, from_columns, read_table
+from darkbayes.tables.schema import Number, TableSchema
 schema = TableSchema((Number("x", 0.0, 1.0, 0.0, False, 0.0, 1.0, False),), target=None)
 assert frame_of(from_columns({"x": ["3", "4"], "y": ["a", "b"]}), schema)["x"].tolist() == [3, 4]
 try:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import ClassTarget, NumberTarget
-from darkbayes.tables import Category, Number, TableSchema, csvfile, read_batches
+from darkbayes.tables import csvfile, read_batches
+from darkbayes.tables.schema import Category, Number, TableSchema
 
 
 def number(name):

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from darkbayes.outcomes import OUTCOMES
-from darkbayes.tables import Table, frame_of, infer_inputs, rows_with_target
+from darkbayes.tables import frame_of
+from darkbayes.tables.columns import Table
+from darkbayes.tables.inference import infer_inputs, rows_with_target
 
 
 class Understood(NamedTuple):

@@ -113,7 +113,8 @@ class Fit:
 
     def _prepared(self) -> Any:
         from darkbayes.fit import prepare_images, prepare_table
-        from darkbayes.tables import read_image_folder, read_table
+        from darkbayes.tables.images import read_image_folder
+        from darkbayes.tables.reading import read_table
 
         if self.source.is_dir():
             for name in ("target", "ignore", "delimiter"):
@@ -193,7 +194,7 @@ class Predict:
         require("pyarrow", "onnxruntime")
         from darkbayes.progress import progress_bar
         from darkbayes.shipped import Shipped
-        from darkbayes.tables import TableWriter
+        from darkbayes.tables.writing import TableWriter
 
         shipped = Shipped(self.folder)
         require_share("--level", self.level)
@@ -258,7 +259,9 @@ class Evaluate:
 
 
 def _batches(source: Path, schema: Any, on_bad: OnBad, delimiter: str | None, *, target: bool) -> Any:
-    from darkbayes.tables import TableSchema, read_batches, read_image_batches
+    from darkbayes.tables.images import read_image_batches
+    from darkbayes.tables.schema import TableSchema
+    from darkbayes.tables.streaming import read_batches
 
     if isinstance(schema, TableSchema):
         return read_batches(source, schema, on_bad=on_bad, target=target, delimiter=delimiter)

@@ -30,7 +30,7 @@ from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
 from darkbayes.student.queries import distortion, jitter, mix, mixup
-from darkbayes.tables import TableSchema
+from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import Choices, MinibatchChain, tune
 from darkbayes.types import Data, Key, PyTree
 

@@ -13,7 +13,9 @@ from darkbayes.metrics import Scores
 from darkbayes.runs import load_student
 from darkbayes.shipped import Shipped
 from darkbayes.student import Student
-from darkbayes.tables import TableSchema, read_batches, read_image_batches, schema_from_dict
+from darkbayes.tables.images import read_image_batches
+from darkbayes.tables.schema import TableSchema, schema_from_dict
+from darkbayes.tables.streaming import read_batches
 from darkbayes.types import PyTree
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}

@@ -33,7 +33,7 @@ from darkbayes.outcomes import Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
-from darkbayes.tables import Category, TableSchema, schema_to_dict
+from darkbayes.tables.schema import Category, TableSchema, schema_to_dict
 
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.outcomes import Prediction
-from darkbayes.tables import Category, Frame, Number, TableSchema
+from darkbayes.tables.schema import Category, Frame, Number, TableSchema
 
 ROWS = 200
 """Training rows to average over, at most."""

@@ -12,19 +12,10 @@ from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import OUTCOMES, ClassTarget, Target
 from darkbayes.outcomes.base import Choice
-from darkbayes.tables import (
-    Column,
-    Frame,
-    ImageFolder,
-    Schema,
-    Table,
-    TableSchema,
-    frame_of,
-    infer_image_schema,
-    infer_inputs,
-    rows_with_target,
-    target_of,
-)
+from darkbayes.tables.columns import Column, Table, frame_of, target_of
+from darkbayes.tables.images import ImageFolder, infer_image_schema
+from darkbayes.tables.inference import infer_inputs, rows_with_target
+from darkbayes.tables.schema import Frame, Schema, TableSchema
 from darkbayes.types import Data
 
 MOST_HELD_OUT = 10_000

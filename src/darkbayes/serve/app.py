@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
@@ -59,7 +59,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     )
     for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
         app.add_exception_handler(kind, handler)
-    model, pages = describe_model(shipped.version, reader), {name: _page(name) for name in ("page", "api")}
+    model = describe_model(shipped.version, reader)
     described: dict[str, Any] = {"responses": responses(target), "openapi_extra": describe_predict(reader)}
 
     @app.post("/predict", summary="Predict rows", response_model=None, **described)
@@ -96,20 +96,18 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     async def healthz() -> dict[str, str]:
         return {"status": "ok", "version": __version__, "target": target.name}
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return pages["page"]
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return pages["api"]
-
+    for path, name in (("/", "page"), ("/docs", "api")):
+        app.get(path, include_in_schema=False)(_page(name))
     return app
 
 
-def _page(name: str) -> HTMLResponse:
+def _page(name: str) -> Callable[[], Awaitable[HTMLResponse]]:
     text = resources.files("darkbayes.serve").joinpath(f"{name}.html").read_text(encoding="utf-8")
-    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
+
+    async def page() -> HTMLResponse:
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
+
+    return page
 
 
 def _sends_csv(request: Request) -> bool:
@@ -161,13 +159,12 @@ async def _refused(request: Request, problem: Any) -> Response:
 
 
 async def _no_route(request: Request, problem: Any) -> Response:
-    if problem.status_code == 404:
-        content = {"error": f"there is nothing at {request.url.path[:100]}", "remedy": f"there are {ROUTES}"}
-    elif problem.status_code == 405:
-        content = {"error": f"{request.method} is not answered here", "remedy": "POST to /predict, GET all else"}
-    else:
-        content = {"error": str(problem.detail), "remedy": "see /docs"}
-    return _json(problem.status_code, content, problem.headers)
+    words = {
+        404: (f"there is nothing at {request.url.path[:100]}", f"there are {ROUTES}"),
+        405: (f"{request.method} is not answered here", "POST to /predict, GET all else"),
+    }
+    error, remedy = words.get(problem.status_code, (str(problem.detail), "see /docs"))
+    return _json(problem.status_code, {"error": error, "remedy": remedy}, problem.headers)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:

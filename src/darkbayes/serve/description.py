@@ -1,4 +1,4 @@
-"""What the service says: its predictions; and of itself, the model's inputs and target, and how to ask, as OpenAPI has it."""
+"""What the service says: predictions; and of itself, the model's inputs and target, and how to ask, in OpenAPI."""
 
 import csv
 import io

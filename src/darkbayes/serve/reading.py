@@ -44,12 +44,8 @@ MOST_COLUMNS = 100_000
 """Names in the header of a CSV: twice what a network may read."""
 MARK = b"\xef\xbb\xbf"
 """What some programs write before UTF-8."""
-LEVEL_FORM = {
-    "type": "number",
-    "exclusiveMinimum": 0,
-    "exclusiveMaximum": 1,
-    "default": LEVEL,
-    "description": "The probability with which an interval holds the target.",
+LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL} | {
+    "description": "The probability with which an interval holds the target."
 }
 
 
@@ -181,7 +177,9 @@ class Reader:
         if kind == "value_error":
             says = error["msg"].removeprefix("Value error, ")
             if isinstance(self.schema, ImageSchema) and place[0] == self.items:
-                return Refused(422, f"the image {says}", f"send {_image_words(self.schema)}", where)
+                size = f"{self.schema.height} lists of {self.schema.width} values from 0 to 255"
+                times = "" if self.schema.channels == 1 else f"{self.schema.channels} times "
+                return Refused(422, f"the image {says}", f"send {times}{size}, or a PNG or JPEG in base64", where)
             name = "level" if place[0] == "level" else repr(place[-1])
             return Refused(422, f"{name} is {says}", "send a value of the column's kind, or null", where)
         words = {
@@ -223,11 +221,6 @@ def _image(schema: ImageSchema) -> Any:
     file = {"type": "string", "contentEncoding": "base64", "description": "A PNG or JPEG; it is scaled to the size."}
     form = {"anyOf": [value | {"description": about}, file], "description": f"{about} Or a PNG or JPEG in base64."}
     return Annotated[Any, BeforeValidator(functools.partial(_image_of, schema=schema)), WithJsonSchema(form)]
-
-
-def _image_words(schema: ImageSchema) -> str:
-    lists = f"{schema.height} lists of {schema.width} values from 0 to 255"
-    return (lists if schema.channels == 1 else f"{schema.channels} times {lists}") + ", or a PNG or JPEG in base64"
 
 
 def _image_of(image: Any, schema: ImageSchema) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from darkbayes.tables.arrow import arrow, coded, floats, is_arrow, is_number
+from darkbayes.errors import InvalidInput
 from darkbayes.tables.schema import Frame
 
 MISSING = frozenset(
@@ -98,10 +98,10 @@ def category_of(value: Any, known: tuple[str, ...]) -> str | None:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ValueError("half of a surrogate pair, which is no text")
     names = _names(known)
-    return names[text] if text in names else names.get(_plain(text), text)
+    return names[text] if text in names else names.get(_called(text), text)
 
 
-def _plain(text: str) -> str:
+def _called(text: str) -> str:
     """What truth values, and numbers, are called however they are spelled."""
     if text.lower() in TRUTH:
         return text.lower()
@@ -111,15 +111,12 @@ def _plain(text: str) -> str:
 
 @functools.lru_cache(256)
 def _names(known: tuple[str, ...]) -> dict[str, str]:
-    return {_plain(name): name for name in reversed(known)} | {name: name for name in known}
+    return {_called(name): name for name in reversed(known)} | {name: name for name in known}
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
     """An array of strings and None, never of numpy's own strings."""
-    listed = list(values)
-    kept = np.empty(len(listed), object)
-    kept[:] = listed
-    return kept
+    return np.fromiter(values, object)
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:
@@ -159,7 +156,7 @@ def read_cells(
 
 
 def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
-    if is_arrow(cells):
+    if not isinstance(cells, np.ndarray):
         values, wrong = _arrow_numbers(cells)
     elif cells.dtype.kind in "iuf":
         values, wrong = cells.astype(np.float64), {}
@@ -170,7 +167,7 @@ def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
 
 def _categories(cells: Any, known: tuple[str, ...]) -> tuple[np.ndarray, dict[int, str]]:
     read = functools.partial(category_of, known=known)
-    if is_arrow(cells):
+    if not isinstance(cells, np.ndarray):
         pa = arrow()
         if pa.types.is_boolean(cells.type):
             cells = pa.compute.if_else(cells, TRUTH[1], TRUTH[0])
@@ -220,3 +217,48 @@ def trimmed(values: Any) -> Any:
     short = pa.compute.utf8_trim_whitespace(values)
     marked = pa.compute.is_in(short, value_set=pa.array(sorted(MISSING), short.type))
     return pa.compute.if_else(marked, pa.scalar(None, short.type), short)
+
+
+def arrow() -> Any:
+    """The library that reads files, with the parts that are used here; it is loaded when the first is read."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        raise InvalidInput('reading files needs pyarrow: pip install "darkbayes[tables]"') from None
+    return pyarrow
+
+
+def plain(values: Any) -> Any:
+    """Values that are stored once each, as their own type."""
+    return values.cast(values.type.value_type) if arrow().types.is_dictionary(values.type) else values
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a type of arrow is one of numbers; a column of nothing counts."""
+    types = arrow().types
+    return any(fits(kind) for fits in (types.is_null, types.is_integer, types.is_floating, types.is_decimal))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of arrow is one of strings."""
+    types = arrow().types
+    return any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def floats(values: Any) -> np.ndarray:
+    """Numbers of any type that arrow has as float64, NaN where one is missing."""
+    pa = arrow()
+    numbers = values if values.type == pa.float64() else pa.compute.cast(values, pa.float64(), safe=False)
+    return numbers.to_numpy(zero_copy_only=False)
+
+
+def coded(values: Any) -> tuple[list[str | None], np.ndarray]:
+    """The different strings, None as the last of them, and the number of each row's."""
+    pa = arrow()
+    chunked = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+    dictionary = chunked.dictionary_encode().unify_dictionaries().combine_chunks()
+    names = [*dictionary.dictionary.to_pylist(), None]
+    return names, pa.compute.fill_null(dictionary.indices, len(names) - 1).to_numpy().astype(np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, float_of, is_missing, objects, quoted, read_cells, text_of
-from darkbayes.tables.schema import Frame, Predicted, TableSchema
+from darkbayes.tables.schema import Frame, TableSchema
 
 SHOWN = 5
 """How many names, lines or cells a message lists before it counts the others."""
@@ -77,12 +77,7 @@ class Table:
 
 
 def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "the data") -> Table:
-    """Columns held in memory: a pandas frame, a mapping of names to values, or a matrix.
-
-    Args:
-        data: a pandas ``DataFrame``, a dict of one-dimensional arrays or lists, or a two-dimensional array.
-        names: the columns' names for a matrix; ``x0``, ``x1`` and so on unless given.
-        source: what messages call the data.
+    """Columns held in memory: a pandas frame, a dict of names and values, or a matrix and the names of its columns.
 
     >>> table = from_columns({"size": [1, 2.5, None], "colour": ["red", None, "blue"], "new": [True, False, True]})
     >>> [(name, column.kind) for name, column in table.columns.items()]
@@ -118,8 +113,9 @@ def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Co
         # Whoever declares categories means them, be they numbers.
         return Column("text", objects(text_of(value) for value in np.asarray(values.astype(object))))
     if values.dtype.kind in "iuf":
-        pandas = hasattr(values, "iloc")
-        return Column("number", values.to_numpy(np.float64, na_value=np.nan) if pandas else values.astype(np.float64))
+        # What pandas has for a missing number is none to numpy.
+        values = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "iloc") else values
+        return Column("number", np.array(values, np.float64))
     if values.dtype.kind in "mM":
         return dates(name, str(next(iter(values), values.dtype)))
     return _column_of_objects(name, np.asarray(values, object), place)
@@ -221,7 +217,7 @@ def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) 
     return _read(table, schema.wanted, rows)
 
 
-def target_of(table: Table, target: Predicted, rows: np.ndarray | None = None) -> np.ndarray:
+def target_of(table: Table, target: Any, rows: np.ndarray | None = None) -> np.ndarray:
     """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing."""
     return target.joined(_read(table, target.columns, rows))
 

@@ -87,7 +87,10 @@ class CsvFile:
     def __init__(self, path: str, stream: BinaryIO, chunks: Iterator[bytes], delimiter: str | None):
         self.path, self._stream, self._chunks = path, stream, chunks
         self._rest, self._line = _head(path, chunks), 1
-        self.delimiter = _checked(delimiter) if delimiter else sniff(self._rest[:SAMPLE])
+        self.delimiter = delimiter or sniff(self._rest[:SAMPLE])
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\n\r':
+            rule = "the delimiter must be one character other than a quote or a line end"
+            raise InvalidInput(f"{rule}, not {delimiter!r}")
         self.names = self._header()
 
     def share(self, size: int) -> float:
@@ -240,9 +243,3 @@ def _require_utf8(path: str, data: bytes, line: int) -> None:
         holds = f"line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read {shown!r})"
         remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
         raise InvalidInput(f"{path} is not in UTF-8: {holds}. {remedy}") from None
-
-
-def _checked(delimiter: str) -> str:
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\n\r':
-        raise InvalidInput(f"the delimiter must be one character other than a quote or a line end, not {delimiter!r}")
-    return delimiter

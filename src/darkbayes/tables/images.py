@@ -19,7 +19,7 @@ from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.cells import objects
 from darkbayes.tables.columns import first_of, listed
 from darkbayes.tables.inference import LEAST_ROWS
-from darkbayes.tables.schema import ImageSchema, Predicted
+from darkbayes.tables.schema import ImageSchema
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """How the names of images end, in small or capital letters."""
@@ -99,7 +99,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
     return ImageFolder(images, objects(labels), paths, tuple(by_class), notes)
 
 
-def infer_image_schema(folder: ImageFolder, target: Predicted, rows: np.ndarray | None = None) -> ImageSchema:
+def infer_image_schema(folder: ImageFolder, target: Any, rows: np.ndarray | None = None) -> ImageSchema:
     """What a network reads of images, with the statistics of those that train: all, or those of the rows given."""
     images = folder.images if rows is None else folder.images[rows]
     # Values below 256 are counted and not converted: no copy in floating point is made.
@@ -290,9 +290,8 @@ def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
     if size != common:
         return size, f"images are scaled down to {pixels}: the most common size is {common[0]} by {common[1]}"
     others = len(sizes) - counts[common]
-    return size, f"images are of {pixels}" + (
-        f"; those of another size ({others}) are stretched to it" if others else ""
-    )
+    stretched = f"; those of another size ({others}) are stretched to it" if others else ""
+    return size, f"images are of {pixels}{stretched}"
 
 
 def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:

@@ -43,9 +43,7 @@ def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:
         count = f"{len(rows)} row{'s' * (len(rows) != 1)} with a value of {name!r}"
         needed = f"at least {LEAST_ROWS} are needed, and hundreds for results worth having"
         raise InvalidInput(f"{table.source} has {count}: {needed}")
-    for target in targets:
-        if table.columns[target].kind == "number":
-            require_finite(table, target, rows)
+    _require_finite(table, targets, rows)
     return rows
 
 
@@ -60,13 +58,8 @@ def infer_inputs(
 ) -> tuple[TableSchema, list[str]]:
     """A schema that does not say what is predicted yet, and every choice in words.
 
-    Args:
-        table: From `read_table` or `from_columns`.
-        targets: The columns to predict.
-        ignore: Columns to leave out.
-        usable: Indices of the rows that have a target.
-        rows: Those of them that train; statistics are of these alone.
-        chosen: Whether somebody chose the columns to predict from: then one that counts the rows is read as well.
+    `usable` are the indices of the rows that have a target, `rows` those of them that train: statistics are of these.
+    Where somebody has `chosen` the columns to predict from, one that counts the rows is read as well.
     """
     require_columns(list(ignore), list(table.columns), table.source)
     both = [name for name in targets if name in ignore]
@@ -76,9 +69,7 @@ def infer_inputs(
     if len(usable) < FEW_ROWS:
         notes.append(f"{len(usable)} rows are few: expect wide intervals, and scores that another split would change")
     # In all rows: whether a table is accepted must not depend on which of them train.
-    for name, column in table.columns.items():
-        if column.kind == "number" and name not in ignore:
-            require_finite(table, name, usable)
+    _require_finite(table, [name for name in table.columns if name not in ignore], usable)
     columns, ignored = _inputs(table, targets, set(ignore), rows, chosen, notes)
     schema = TableSchema(columns, None, ignored)
     if (width := schema.shape[0]) > MOST_WIDTH:
@@ -153,13 +144,14 @@ def _number(table: Table, name: str, rows: np.ndarray, chosen: bool) -> Number |
     return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
 
-def require_finite(table: Table, name: str, rows: np.ndarray) -> None:
-    """Refuse infinite numbers."""
-    infinite = rows[np.isinf(table.columns[name].values[rows])]
-    if len(infinite):
-        others = f" ({len(infinite)} such cells)" if len(infinite) > 1 else ""
-        remedy = "correct it, or leave the cell empty if the value is missing"
-        raise InvalidInput(f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: {remedy}")
+def _require_finite(table: Table, names: Sequence[str], rows: np.ndarray) -> None:
+    for name in names:
+        column = table.columns[name]
+        infinite = rows[np.isinf(column.values[rows])] if column.kind == "number" else []
+        if len(infinite):
+            others = f" ({len(infinite)} such cells)" if len(infinite) > 1 else ""
+            remedy = "correct it, or leave the cell empty if the value is missing"
+            raise InvalidInput(f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: {remedy}")
 
 
 def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> Category | str:
@@ -177,8 +169,7 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
     kept = frequent[:MOST_CATEGORIES]
     if len(frequent) > MOST_CATEGORIES:
         share = sum(counts[value] for value in frequent[MOST_CATEGORIES:]) / there
-        notes.append(
-            f"{name!r} has {len(frequent)} categories: the {MOST_CATEGORIES} most frequent are told apart, the others "
-            f"({share:.0%} of the rows) count as unknown"
-        )
+        apart = f"the {MOST_CATEGORIES} most frequent are told apart"
+        others = f"the others ({share:.0%} of the rows) count as unknown"
+        notes.append(f"{name!r} has {len(frequent)} categories: {apart}, {others}")
     return Category(name, tuple(sorted(kept)), bool(missing))

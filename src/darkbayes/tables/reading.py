@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.arrow import arrow, coded, decoded, floats, is_number, is_text
-from darkbayes.tables.cells import MISSING, PADDED, read_cells, trimmed
+from darkbayes.tables.cells import MISSING, PADDED, arrow, coded, floats, is_number, is_text, plain, read_cells, trimmed
 from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
-from darkbayes.tables.csvfile import BadRow, Block, open_csv
+from darkbayes.tables.csvfile import BadRow, Block, name_of, open_csv
+
+BUFFER = 2**20
+"""Bytes of a Parquet file's column that are read at a time."""
 
 
 def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) -> Table:
@@ -58,13 +60,14 @@ def is_parquet(source: Path | bytes) -> bool:
         return stream.read(4) == b"PAR1"
 
 
-def open_parquet(source: Path | bytes, name: str, **options: Any) -> Any:
+def open_parquet(source: Path | bytes) -> Any:
     """A Parquet file that is open for reading."""
     pa = arrow()
+    file = pa.BufferReader(source) if isinstance(source, bytes) else source
     try:
-        return pa.parquet.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source, **options)
+        return pa.parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as problem:
-        raise InvalidInput(f"{name} cannot be read as Parquet: {problem}") from None
+        raise InvalidInput(f"{name_of(source)} cannot be read as Parquet: {problem}") from None
 
 
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
@@ -73,15 +76,15 @@ def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np
     Columns are named by their numbers, and those in `types` are read: all as texts where a cell that should be a number
     is none.
     """
-    pa, texts = arrow(), dict.fromkeys(types, arrow().string())
+    pa = arrow()
     try:
         rows, ragged = _parsed(block, width, types)
         numbers = (column for column in rows.columns if pa.types.is_floating(column.type))
         # Arrow takes "NAN" and "nan(1)" for numbers that are none.
         if any(pa.compute.any(pa.compute.is_nan(column)).as_py() for column in numbers):
-            rows, ragged = _parsed(block, width, texts)
+            raise pa.ArrowInvalid
     except pa.ArrowInvalid:
-        rows, ragged = _parsed(block, width, texts)
+        rows, ragged = _parsed(block, width, dict.fromkeys(types, pa.string()))
     lines = block.lines(rows.num_rows + len(ragged))
     bad = []
     for row in ragged:
@@ -133,7 +136,7 @@ def _read_csv(path: Path, delimiter: str | None) -> Table:
 
 
 def _read_parquet(path: Path) -> Table:
-    with open_parquet(path, str(path)) as file:
+    with open_parquet(path) as file:
         rows = file.read()
     require_distinct(rows.column_names, str(path))
     return _table(path, rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row")
@@ -147,7 +150,7 @@ def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> T
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
     """A column of any type that arrow has."""
-    pa, values = arrow(), decoded(values)
+    pa, values = arrow(), plain(values)
     if is_number(values.type):
         return Column("number", floats(values))
     if pa.types.is_boolean(values.type):

@@ -13,7 +13,7 @@ A category that the schema does not know has zeros everywhere.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -58,31 +58,13 @@ def standardising(values: np.ndarray) -> tuple[float, float]:
     return float((values / reach).mean() * reach), float((values / reach).std() * reach) or 1.0
 
 
-class Predicted(Protocol):
-    """What schemas and readers of rows know of what is predicted (`darkbayes.outcomes`).
-
-    That is its name; the columns of a file that hold it, and the texts that each may hold, None for numbers; the rows
-    whose values in these columns cannot be, and why; and the values of these columns as one array, a row for each.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def columns(self) -> dict[str, tuple[str, ...] | None]: ...
-
-    def strays(self, values: Frame) -> list[tuple[int, str]]: ...
-
-    def joined(self, values: Frame) -> np.ndarray: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
     target: Any
-    """What it predicts, a `darkbayes.outcomes.Target`, of which readers know what `Predicted` has."""
+    """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Columns that are not read, and why."""
 
@@ -122,10 +104,7 @@ class TableSchema:
         return tuple(groups)
 
     def matrices(self, frame: Frame) -> dict[str, np.ndarray]:
-        """The columns as the two matrices that an exported student reads: `numbers`, and `categories` as strings.
-
-        A missing category is the empty string. A matrix of no columns is left out.
-        """
+        """What an exported student reads: numbers, and categories as strings, empty if missing; or one of both."""
         matrices = {}
         if self.numbers:
             matrices["numbers"] = np.stack([frame[column.name] for column in self.numbers], axis=1).astype(np.float64)
@@ -165,15 +144,12 @@ class ImageSchema:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input of the network."""
         return (self.channels, self.height, self.width)
 
     def matrices(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """The images as the one array that an exported student reads."""
         return {"images": np.asarray(images, np.float32)}
 
     def encode(self, images: np.ndarray) -> np.ndarray:
-        """The network's inputs, in float32."""
         return ((np.asarray(images, np.float32) - np.float32(self.center)) / np.float32(self.scale)).astype(np.float32)
 
 
@@ -197,13 +173,13 @@ def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
 def schema_to_dict(schema: Any) -> dict[str, Any]:
     """A schema, or a part of one, as JSON holds it."""
     name = next(name for name, kind in _KINDS.items() if type(schema) is kind)
-    fields = {field.name: getattr(schema, field.name) for field in dataclasses.fields(schema)}
-    for field, value in fields.items():
-        if dataclasses.is_dataclass(value):
-            fields[field] = schema_to_dict(value)
-        elif isinstance(value, tuple):
-            fields[field] = [schema_to_dict(part) if dataclasses.is_dataclass(part) else part for part in value]
-    return {_IS: name} | fields
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(part) for part in value]
+        return schema_to_dict(value) if dataclasses.is_dataclass(value) else value
+
+    return {_IS: name} | {field.name: plain(getattr(schema, field.name)) for field in dataclasses.fields(schema)}
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
@@ -213,14 +189,12 @@ def schema_from_dict(stored: dict[str, Any]) -> Any:
     >>> schema_from_dict(schema_to_dict(column)) == column
     True
     """
-    fields = {
-        name: schema_from_dict(value)
-        if isinstance(value, dict) and value.get(_IS) in _KINDS
-        else tuple(schema_from_dict(part) if isinstance(part, dict) else part for part in value)
-        if isinstance(value, list)
-        else value
-        for name, value in stored.items()
-    }
     kind = _KINDS[stored[_IS]]
     names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in fields.items() if name in names})
+
+    def restored(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(map(restored, value))
+        return schema_from_dict(value) if isinstance(value, dict) and value.get(_IS) in _KINDS else value
+
+    return kind(**{name: restored(value) for name, value in stored.items() if name in names})

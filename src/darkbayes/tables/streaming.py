@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.arrow import arrow, decoded, is_number, is_text
-from darkbayes.tables.cells import missing_in, read_cells
+from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, plain, read_cells
 from darkbayes.tables.columns import first_of, require_columns, require_distinct
 from darkbayes.tables.csvfile import BadRow, name_of, open_csv
 from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
@@ -25,8 +24,6 @@ BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
 """Rows of a batch, or fewer for them to have no more cells than this."""
 KEPT_BAD = 1000
 """Bad rows of which the reason is kept; the others are counted."""
-BUFFER = 2**20
-"""Bytes of a Parquet file's column that are read at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,16 +137,13 @@ class Batches:
         if not self._parquet:
             with open_csv(self._source, self._delimiter) as file:
                 return list(file.names)
-        with self._open_parquet() as file:
+        with open_parquet(self._source) as file:
             names = file.schema_arrow.names
             require_distinct(names, self._name)
             for name in self._wanted:
                 if name in names:
                     self._require_type(name, file.schema_arrow.field(name).type)
             return names
-
-    def _open_parquet(self) -> Any:
-        return open_parquet(self._source, self._name, buffer_size=BUFFER, pre_buffer=False)
 
     def _require_type(self, name: str, kind: Any) -> None:
         types, text = arrow().types, self._wanted[name] is not None
@@ -160,24 +154,23 @@ class Batches:
 
     def _parquet_parts(self) -> Iterator[Batch]:
         start = 1
-        with self._open_parquet() as file:
+        with open_parquet(self._source) as file:
             for rows in file.iter_batches(self._rows, columns=list(self._wanted), use_threads=False):
                 lines = np.arange(start, start + rows.num_rows)
                 start += rows.num_rows
                 self._share = (start - 1) / file.metadata.num_rows
-                yield self._converted({name: decoded(rows.column(name)) for name in self._wanted}, lines, [])
+                yield self._converted({name: plain(rows.column(name)) for name in self._wanted}, lines, [])
 
     def _csv_parts(self) -> Iterator[Batch]:
         pa = arrow()
         size = len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
         with open_csv(self._source, self._delimiter) as file:
-            numbered = {name: at for at, name in enumerate(file.names)}
-            kinds = {name: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()}
-            types = {numbered[name]: kind for name, kind in kinds.items()}
+            at = {name: place for place, name in enumerate(file.names)}
+            types = {at[name]: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()}
             for block in file.blocks():
                 self._share = file.share(size)
                 rows, lines, bad = parse_rows(block, len(file.names), types)
-                yield self._converted({name: rows.column(str(numbered[name])) for name in self._wanted}, lines, bad)
+                yield self._converted({name: rows.column(str(at[name])) for name in self._wanted}, lines, bad)
 
     def _converted(self, cells: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
         """The good rows among these, as a frame holds them."""
@@ -221,19 +214,15 @@ def read_batches(
     target: bool = False,
     delimiter: str | None = None,
 ) -> Batches:
-    r"""Read a CSV or a Parquet file of any size for prediction, in order and in bounded memory.
+    r"""Read a CSV or a Parquet file of any size, or the content of one, in order and in bounded memory.
 
     Columns that the schema does not read are passed over. What the file as a whole lacks is said at once; a row is bad
     if it has too many or too few fields, or text or infinity where a number must be. Bytes that are not UTF-8, and
     quotes that are never closed, are refused in any case: what comes after them cannot be trusted.
 
-    Args:
-        source: The file, or its content as bytes.
-        schema: What the model reads.
-        rows: Of each batch but the last; by default some thousands, fewer if there are many columns.
-        on_bad: Refuse a file with bad rows at the first of them, or skip them and go on.
-        target: Whether the target is delivered too, for rows that have one; a row with an unknown class is bad.
-        delimiter: What separates the columns of a CSV file; found out unless given.
+    Each batch but the last has `rows` of them; by default some thousands, fewer if there are many columns. `on_bad`
+    refuses a file with bad rows at the first of them, or skips them and goes on. `target` has the target delivered too,
+    for rows that have one; then a row with an unknown class is bad.
 
     >>> from darkbayes.outcomes import NumberTarget
     >>> from darkbayes.tables.schema import Number

@@ -23,10 +23,8 @@ class Unlike:
 
     def __init__(self, schema: TableSchema):
         self._schema = schema
-        self._unknown: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._examples: dict[str, dict[str, None]] = {}
-        self._beyond: Counter[str] = Counter()
-        self._missing: Counter[str] = Counter()
 
     def add(self, frame: Frame) -> None:
         for column in self._schema.columns:
@@ -36,13 +34,13 @@ class Unlike:
                 missing = counts.pop(None, 0)
                 new = {text: count for text, count in counts.items() if text not in column.categories}
                 if new:
-                    self._unknown[column.name] += sum(new.values())
+                    self._counts["unknown", column.name] += sum(new.values())
                     examples = self._examples.setdefault(column.name, {})
                     examples.update(dict.fromkeys(list(new)[: SHOWN - len(examples)]))
             else:
                 missing = int(np.isnan(values).sum())
-                self._beyond[column.name] += int(((values < column.low) | (values > column.high)).sum())
-            self._missing[column.name] += 0 if column.flagged else missing
+                self._counts["beyond", column.name] += int(((values < column.low) | (values > column.high)).sum())
+            self._counts["missing", column.name] += 0 if column.flagged else missing
 
     def notes(self, names: Sequence[str]) -> list[str]:
         """What there is to know of the rows so far, in words, and of the columns that came but not to the fit."""
@@ -56,13 +54,13 @@ class Unlike:
             notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
         for column in self._schema.columns:
             name = column.name
-            if count := self._unknown[name]:
+            if count := self._counts["unknown", name]:
                 cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
                 notes.append(f"{name!r}: {cells} that the model does not know: {listed(list(self._examples[name]))}")
-            if (count := self._beyond[name]) and not isinstance(column, Category):
+            if (count := self._counts["beyond", name]) and not isinstance(column, Category):
                 seen = f"{column.low:.6g} to {column.high:.6g}"
                 notes.append(f"{name!r} lies outside of what was seen, {seen}, in {_rows(count)}")
-            if count := self._missing[name]:
+            if count := self._counts["missing", name]:
                 taken = "it counts as none of the categories"
                 if not isinstance(column, Category):
                     taken = f"its median, {column.fill:.6g}, was taken"

@@ -12,7 +12,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import ASIDE
-from darkbayes.tables.arrow import arrow
+from darkbayes.tables.cells import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")
 """How the names of files end."""
@@ -55,8 +55,7 @@ class TableWriter:
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Write some more rows; the first call decides the names and types of the columns."""
         table = arrow().table({name: _stored(values) for name, values in columns.items()})
-        if self._writer is None:
-            self._writer = self._begun(table.schema)
+        self._writer = self._writer or self._begun(table.schema)
         self._writer.write_table(table)
 
     def _begun(self, schema: Any) -> Any:

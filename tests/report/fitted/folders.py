@@ -10,7 +10,7 @@ from darkbayes.files import write_arrays, write_json, write_text
 from darkbayes.metrics import Scores, kept_gain
 from darkbayes.outcomes import ClassPrediction, ClassTarget, NumberPrediction, NumberTarget, Prediction, SeveralTarget
 from darkbayes.runs import provenance
-from darkbayes.tables import Category, ImageSchema, Number, TableSchema, schema_to_dict
+from darkbayes.tables.schema import Category, ImageSchema, Number, TableSchema, schema_to_dict
 
 ROWS = 120
 COLUMNS = (

@@ -10,7 +10,7 @@ from darkbayes.files import write_arrays, write_json
 from darkbayes.report import markdown, pivot, terminal
 from darkbayes.report.fitted.folder import read_run
 from darkbayes.report.fitted.words import cautions, gain, unknown
-from darkbayes.tables import TableSchema
+from darkbayes.tables.schema import TableSchema
 from report.fitted.folders import CHOICES, COLUMNS, PRICE, RUN, build, course, held_out, numbers
 
 
