@@ -135,7 +135,7 @@ class QuantityWords(Words):
         measured = ", ".join(f"{levels[k]:.0%} gives {shares['student'][k]:.0%}" for k in (9, 15, 17))
         return Curves(
             title="Do intervals keep their promise?",
-            caption="Inside the grey band they do, as far as a test of this size can tell.",
+            caption="Inside the grey band they do, as far as such a test can tell; below it they are too narrow.",
             alt=f"Measured coverage against the promised level: {measured}",
             x="promised: level of the interval (%)",
             y="measured: true values inside (%)",
