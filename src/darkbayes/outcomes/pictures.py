@@ -68,8 +68,6 @@ class Curves(Picture):
     """Whether both axes are per cent, and a promise is kept where they say the same."""
     band: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     """What is promised, and between which a kept promise would be measured in 95 of 100 tests."""
-    level: float | None = None
-    """A line for the teacher's own error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,5 +92,3 @@ class AlongColumn(Picture):
     """Whether all are per cent of a whole, from 0 to 100, in which noise and doubt add up."""
     seen: Limits | None
     """The range of the numbers in training."""
-    ticks: np.ndarray
-    """Where there are cases."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.files import read_arrays
-from darkbayes.metrics import wilson
+from darkbayes.outcomes.words.classes import binned
 from darkbayes.report.tables import PLAIN, Names
 
 Drawing = Any
@@ -26,18 +26,7 @@ WIDTH = 8.4
 def panels(
     rows: int = 1, columns: int = 1, *, size: tuple[float, float], style: Any = STYLE, **how: Any
 ) -> Iterator[tuple[Drawing, Any]]:
-    """A figure that nobody else holds and its axes ``[rows, columns]``, in a style as long as it is drawn.
-
-    Args:
-        rows: How many panels stand above each other.
-        columns: How many stand side by side.
-        size: Width and height in inches.
-        style: Settings of matplotlib.
-        **how: What `Figure.subplots` of matplotlib takes, such as `sharex`.
-
-    Yields:
-        The figure and an array of axes.
-    """
+    """A figure that nobody else holds, of a size in inches, and its axes ``[rows, columns]``."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -91,27 +80,14 @@ def reliability(probs: dict[str, np.ndarray], y: np.ndarray, bins: int, cases: s
 
     A method is calibrated where its bars touch the diagonal. Whiskers are 95% intervals (Wilson), below are the shares
     of the cases.
-
-    Args:
-        probs: What each method predicts, ``[cases, classes]``, by what it is called.
-        y: The classes that the cases are of.
-        bins: How many bins of equal width the confidence is sorted into.
-        cases: What the cases are, in the plural.
-
-    Returns:
-        A figure with a column for each method.
     """
     middles = (np.arange(bins) + 0.5) / bins
     rows: Any = {"sharex": True, "sharey": "row", "height_ratios": (3, 1)}
     with panels(2, len(probs), size=(WIDTH, 4.0), **rows) as (figure, axes):
         lettered(axes[:1], list(probs))
         for predicted, (upper, lower) in zip(probs.values(), axes.T, strict=True):
-            confidence, right = predicted.max(axis=1), predicted.argmax(axis=1) == y
-            bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-            count = np.bincount(bin_of, minlength=bins)
+            count, _, accuracy, low, high = binned(predicted.max(axis=1), predicted.argmax(axis=1) == y, bins)
             seen = count > 0
-            accuracy = np.bincount(bin_of, right, minlength=bins)[seen] / count[seen]
-            low, high = wilson(accuracy, count[seen])
             upper.bar(middles[seen], accuracy, 1 / bins, color=BLUE, alpha=0.35, edgecolor=BLUE, label="accuracy")
             whiskers = [accuracy - low, high - accuracy]
             upper.errorbar(middles[seen], accuracy, whiskers, fmt="none", ecolor=BLUE, capsize=2)
@@ -128,15 +104,16 @@ def reliability(probs: dict[str, np.ndarray], y: np.ndarray, bins: int, cases: s
 
 def learning_curves(
     curves: dict[str, list[dict[str, float]]],
-    plateaus: dict[str, dict[str, Any]] | None = None,
+    plateaus: dict[str, dict[str, Any]],
     teacher_error: float | None = None,
+    size: tuple[float, float] = (WIDTH, 2.8),
 ) -> Drawing:
     """How close each student was to its teacher as it learned, where it stopped, and how exact the teacher is."""
-    with panels(size=(WIDTH, 2.8)) as (figure, ((axis,),)):
+    with panels(size=size) as (figure, ((axis,),)):
         for (name, lines), colour, dashes in zip(curves.items(), COLOURS, ("-", "--", "-.", ":", "-"), strict=False):
             steps, divergences = ([line[key] for line in lines] for key in ("step", "kl"))
             axis.semilogy(steps, divergences, dashes, color=colour, label=name)
-            plateau = (plateaus or {}).get(name)
+            plateau = plateaus.get(name)
             if plateau is not None and plateau["stopped"]:
                 level, ends = plateau["level"], [plateau["since"], steps[-1]]
                 axis.plot(ends, [level, level], color="black", lw=0.8, marker="|", ms=8)
@@ -155,9 +132,8 @@ def size_curve(rows: list[dict[str, Any]], names: Names = PLAIN) -> Drawing:
     rows = sorted(rows, key=lambda row: row["parameters"])
     with panels(size=(WIDTH, 2.8)) as (figure, ((axis,),)):
         parameters, means = ([row[key] for row in rows] for key in ("parameters", "mean"))
-        axis.errorbar(
-            parameters, means, [row["se"] or 0.0 for row in rows], fmt="o-", color=BLUE, mfc="white", capsize=2
-        )
+        errors = [row["se"] or 0.0 for row in rows]
+        axis.errorbar(parameters, means, errors, fmt="o-", color=BLUE, mfc="white", capsize=2)
         for row in rows:
             if row.get("chosen"):
                 axis.plot(row["parameters"], row["mean"], "o", color=ORANGE, ms=7, zorder=3, label="chosen")

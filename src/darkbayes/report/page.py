@@ -101,16 +101,7 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
-    """Write a page.
-
-    Args:
-        path: The file.
-        title: Its heading, and what the browser's tab says.
-        parts: What stands on it, from top to bottom; no text becomes markup.
-
-    Returns:
-        The path.
-    """
+    """Write a page of parts from top to bottom; no text becomes markup."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -53,15 +53,7 @@ ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(result
 
 
 def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
-    """Write ``report.html`` into a finished run's folder.
-
-    Args:
-        folder: The run's.
-        presentation: That of its experiment.
-
-    Returns:
-        The path of the page.
-    """
+    """Write ``report.html`` into a finished run's folder, as its experiment presents it."""
     results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
     if results["experiment"] == "fit":
         from darkbayes.report.fitted.page import write_fitted
@@ -87,13 +79,7 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
 
 
 def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> None:
-    """Write the figure of a finished run as an image.
-
-    Args:
-        folder: The run's.
-        path: The file, whose ending says the format.
-        presentation: That of the run's experiment.
-    """
+    """Write the figure of a finished run as an image, in the format that the name of `path` ends in."""
     check_figure(path)
     results = read_json(folder / "results.json")
     if results["experiment"] == "fit":
@@ -126,9 +112,7 @@ def _results(results: Results, names: Names, words: RunWords) -> Section:
 
 
 def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:
-    caption = (
-        "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen one."
-    )
+    caption = "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen."
     alt = "A curve of the divergence from the teacher against the number of the student's parameters."
     return Section("How wide a student?", [Figure(size_curve(rows, names), caption, alt)])
 

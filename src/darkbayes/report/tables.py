@@ -10,30 +10,20 @@ from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]
 """A number of results: its `method`, `metric`, `mean` and more."""
+LOWER = "the lower the better"
 METRICS = {
-    "log_likelihood": "log likelihood",
-    "error": "error (%)",
-    "brier": "Brier score",
-    "ece": "calibration error",
-    "rmse": "RMSE",
-    "crps": "CRPS",
-    "coverage_90": "share inside the 90% interval",
-    "kl_from_teacher": "KL(teacher || student)",
+    "log_likelihood": ("log likelihood", "the higher the better"),
+    "error": ("error (%)", LOWER),
+    "brier": ("Brier score", LOWER),
+    "ece": ("calibration error", LOWER),
+    "rmse": ("RMSE", LOWER),
+    "crps": ("CRPS", ""),
+    "coverage_90": ("share inside the 90% interval", "the closer to 0.9 the better"),
+    "kl_from_teacher": ("KL(teacher || student)", ""),
 }
-"""What the metrics that all results may have are called."""
-
+"""What the metrics that all results may have are called, and which way they are to be read."""
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
 """What the methods of a fit are called."""
-
-BETTER = {
-    "log_likelihood": "the higher the better",
-    "rmse": "the lower the better",
-    "error": "the lower the better",
-    "brier": "the lower the better",
-    "ece": "the lower the better",
-    "coverage_90": "the closer to 0.9 the better",
-}
-"""Which way a metric of the tables by data set is to be read."""
 INPUT_NOISE = " input noise"
 LABEL_WIDTH = 24
 """How wide the first column may be in a terminal."""
@@ -63,7 +53,7 @@ class Names:
 
     def metric(self, name: str) -> str:
         """What a metric is called."""
-        return self.metrics.get(name) or METRICS.get(name, name)
+        return self.metrics.get(name) or METRICS.get(name, (name, ""))[0]
 
     def table(self, metric: str) -> str:
         """The title of the table that a metric belongs to."""
@@ -103,14 +93,6 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = P
     A row per method and a column per metric; beside it the paper's number, or our own bar, where there is one. A metric
     that concerns a single method becomes a note. Results on several data sets have a table per metric instead, with a
     row per data set and a column per method.
-
-    Args:
-        results: Those of a run.
-        metrics: Some to show; all by default.
-        names: What methods and metrics are called.
-
-    Returns:
-        The tables, each with what is shown in its cells.
 
     >>> row = {"method": "sgld", "metric": "rmse", "mean": 0.0004, "se": 0.0001, "paper": 0.007}
     >>> pivot({"rows": [row]}, names=Names({"sgld": "SGLD"}))[0].rows
@@ -173,7 +155,7 @@ def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], li
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
-    direction, label = BETTER.get(metric, ""), names.metric(metric)
+    direction, label = METRICS.get(metric, ("", ""))[1], names.metric(metric)
     methods = sorted(dict.fromkeys(row["method"] for row in rows), key=lambda method: method not in names.rivals)
     lines = []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):

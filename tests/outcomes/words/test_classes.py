@@ -17,7 +17,7 @@ def held(probs: Any, y: Any) -> HeldOut:
     """The same probabilities by all methods."""
     prediction = ClassPrediction.from_probs(probs, np.zeros(len(y)))
     judged = Judged(prediction, prediction.log_prob(y), np.empty(0))
-    return HeldOut(np.asarray(y), dict.fromkeys(("student", "sgld", "sgd"), judged), {}, "images", {})
+    return HeldOut(np.asarray(y), dict.fromkeys(("student", "sgld", "sgd"), judged), {}, "images")
 
 
 @pytest.mark.parametrize(("right", "verdict"), [(80, "kept"), (95, "timid"), (60, "bold")])
@@ -36,8 +36,7 @@ def test_wrong_answers_are_compared_with_always_giving_the_most_common_class():
     answers = np.where(np.arange(20) == 19, 0, y)
     said = WORDS.how_good(held(np.eye(3)[answers] * 0.9 + 0.1 / 3, y))
     assert said == (
-        "It was wrong on 1 of 20 images (5%). Always answering cat, the most common class, would be wrong on 50%. It "
-        "does worst on owl: 1 of 5 are mistaken for another class, most often cat."
+        "It was wrong on 1 of 20 images (5%). Always answering cat, the most common class, would be wrong on 50%."
     )
 
 

@@ -27,7 +27,7 @@ def held(y: np.ndarray, prediction: Any, coverage: float = 0.9) -> HeldOut:
     """The same prediction by all methods."""
     judged = Judged(prediction, prediction.log_prob(y), prediction.position(y))
     scores = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
-    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows", {})
+    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows")
 
 
 def words(name: str = "visits") -> QuantityWords:
@@ -99,7 +99,9 @@ def test_risk_grows_over_the_rows_from_the_surest_to_the_least_sure():
 
 def test_each_of_several_is_judged_by_itself():
     y = np.zeros((ROWS, 2))
-    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(held(y, gaussian(y + [1.0, 2.0])))
+    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(
+        held(y, gaussian(y + np.array([1.0, 2.0])))
+    )
     assert [first.name, second.name] == ["a", "b"]
     assert own.scores["student"]["rmse"].value == pytest.approx(1.0)
     assert other.scores["student"]["rmse"].value == pytest.approx(2.0)

@@ -131,7 +131,7 @@ def test_every_choice_is_said(folders):
         "3 rows have no price",
         "60 seconds",
         "a note <i>",
-        "in words: step size 0.02.",
+        "Its sampler step size 0.02",
         "Here: the chains agree.",
     ):
         assert words in text

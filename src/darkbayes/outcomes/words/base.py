@@ -6,7 +6,7 @@ uncertainty, *doubt* the epistemic one.
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -43,39 +43,31 @@ class HeldOut:
     """By method and metric."""
     cases: str
     """What the rows are called, in the plural."""
-    columns: Mapping[str, np.ndarray]
-    """Values of some columns; of categories their places, -1 for a missing or an unknown one."""
 
     @property
     def student(self) -> Any:
-        """The student's prediction."""
         return self.methods["student"].prediction
 
     @property
     def teacher(self) -> Any:
-        """The teacher's prediction."""
         return self.methods["sgld"].prediction
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return len(self.y)
 
 
 class Promise(NamedTuple):
-    """Whether a promise is kept: "kept", or "timid" or "bold" where chance does not explain the difference."""
+    """What was measured of a promise, and between which a kept one would be measured in 19 of 20 such tests."""
 
-    verdict: str
     measured: Estimate
     low: float
     high: float
-    """Between which a kept promise would be measured in 19 of 20 such tests."""
 
-    @classmethod
-    def judge(cls, measured: Estimate, low: float, high: float) -> "Promise":
-        """Bold where less was kept than chance explains, timid where more was."""
-        verdict = "bold" if measured.value < low else "timid" if measured.value > high else "kept"
-        return cls(verdict, measured, low, high)
+    @property
+    def verdict(self) -> str:
+        """Bold where less was kept than chance explains, timid where more was, or kept."""
+        return "bold" if self.measured.value < self.low else "timid" if self.measured.value > self.high else "kept"
 
 
 class Tile(NamedTuple):
@@ -97,22 +89,20 @@ class Example(NamedTuple):
 
 
 class Words(abc.ABC):
-    """What a page says of one outcome and shows of it."""
+    """What a page says of one outcome and shows of it.
+
+    `name` is that of the target and `about` what it is. Uncertainties have sizes: `unit` names their axis, `sizes_note`
+    explains them, and noise and doubt are shares of a `whole`. `risk_name` is what the error over rows is called.
+    """
 
     name: str
-    """Of the target."""
     about: str
-    """What the target is."""
     unit: str
-    """What an axis of sizes of uncertainties is called."""
+    sizes_note: ClassVar[str]
+    whole: ClassVar[str]
     risk_name: str
-    """What the error over many rows is called."""
     logarithmic: bool = False
     """Whether an axis of what is predicted is."""
-    sizes_note: ClassVar[str]
-    """What the sizes of uncertainties are, in a sentence."""
-    whole: ClassVar[str]
-    """What noise and doubt are shares of."""
     in_percent: ClassVar[bool] = False
     """Whether predictions and sizes of uncertainties are."""
     stratified: ClassVar[str] = ""
@@ -206,8 +196,8 @@ class Words(abc.ABC):
         whole, most = (short(float(risk[np.searchsorted(shares, 100 * share)])) for share in (1.0, KEEP))
         return Curves(
             title="What if it answers only when it is sure?",
-            caption=f"{self.risk_name[0].upper()}{self.risk_name[1:]}: {most} on the {KEEP:.0%} of the {held.cases} that it "
-            f"is surest of, {whole} on all. A rising line means that it knows what is hard.",
+            caption=f"{self.risk_name}: {most} on the surest {KEEP:.0%} of the {held.cases}, {whole} on all. A rising "
+            "line means that it knows what is hard.",
             alt=f"{self.risk_name} of student, teacher and plug-in network among the surest {held.cases}.",
             x=f"{held.cases} answered, the surest first (%)",
             y=self.risk_name,
@@ -232,19 +222,17 @@ class Words(abc.ABC):
         limits: Limits = (0.7 * low, 1.4 * high) if self.logarithmic else (0.0, 1.1 * high)
         return self.scattered("The same uncertainties?", self.unit, points, limits, self.logarithmic)
 
-    def along(self, course: Mapping[str, Any], column: Any, held: HeldOut | None) -> AlongColumn:
+    def along(self, course: Mapping[str, Any], column: Any) -> AlongColumn:
         """What is predicted along a column of the schema, from its values with `aim`, `aleatoric`, `epistemic`."""
         lines, label = self.lines(np.asarray(course["aim"], np.float64))
         noise, doubt = (self.sizes(np.asarray(course[part], np.float64)) for part in ("aleatoric", "epistemic"))
-        seen, extent, caption, ticks = None, "", "", np.empty(0)
+        seen, extent, caption = None, "", ""
         if isinstance(column, Number):
             values: Any = np.asarray(course["values"], np.float64)
             seen, extent = (column.low, column.high), f", seen from {short(column.low)} to {short(column.high)}"
-            if held is not None and column.name in held.columns:
-                ticks = held.columns[column.name][sample(held.rows)]
         else:
             names = ["(missing)" if value is None else str(value) for value in course["values"]]
-            shown = _most_varied(list(lines.values()))
+            shown = _most_varied(np.stack(list(lines.values())))
             if len(shown) < len(names):
                 caption = f"The {len(shown)} of {len(names)} categories whose predictions differ most."
             values, noise, doubt = tuple(names[k] for k in shown), noise[shown], doubt[shown]
@@ -263,13 +251,11 @@ class Words(abc.ABC):
             unit=self.unit,
             whole=self.in_percent,
             seen=seen,
-            ticks=ticks,
         )
 
 
-def _most_varied(lines: Sequence[np.ndarray]) -> np.ndarray:
+def _most_varied(aim: np.ndarray) -> np.ndarray:
     """The categories that fit side by side, those whose predictions differ most from the mean."""
-    aim = np.stack(lines)
     with np.errstate(invalid="ignore"):
         apart = np.nan_to_num(np.abs(aim - np.nanmean(aim, axis=1, keepdims=True)).max(axis=0))
     return np.sort(np.argsort(-apart, kind="stable")[:MOST_BARS])

@@ -12,8 +12,6 @@ from darkbayes.outcomes.words.text import listing, percent, short
 
 SURE = 0.9
 """The probability from which a classifier is called sure of an answer."""
-LEAST_CLASS = 5
-"""Rows that a class must have for anything to be said of it."""
 MOST_CONFUSED = 12
 """Classes up to which there is a confusion matrix."""
 RELIABILITY_BINS = 10
@@ -47,7 +45,6 @@ class ClassWords(Words):
     # Sentences
 
     def task(self, cases: str) -> str:
-        """Which classes are told apart."""
         number = len(self.classes)
         things = f"{number} classes of {self.name}" if cases == "rows" else f"{cases} of {number} classes"
         return f"to tell {things} apart ({listing(self.classes)})"
@@ -59,32 +56,16 @@ class ClassWords(Words):
             Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}"),
         ]
 
-    def _confused(self, held: HeldOut) -> np.ndarray:
-        """How many of each class ``[true, answered]`` are taken for which."""
-        number, answers = len(self.classes), held.student.log_probs.argmax(axis=1)
-        return np.bincount(held.y * number + answers, minlength=number**2).reshape(number, number)
-
     def how_good(self, held: HeldOut) -> str:
-        """Wrong answers, against those of the most common class; the class that does worst."""
-        counts = self._confused(held)
-        rows, wrong = counts.sum(axis=1), counts * (1 - np.eye(len(counts), dtype=int))
-        common, share = int(rows.argmax()), wrong.sum() / held.rows
-        blind = 1 - rows[common] / held.rows
-        text = (
-            f"It was wrong on {wrong.sum():,} of {held.rows:,} {held.cases} ({percent(share)}). Always answering "
-            f"{self.classes[common]}, the most common class, would be wrong on {percent(blind)}"
-            f"{': the model is of no use yet' * bool(share >= blind)}."
+        wrong, counts = 1 - held.student.right(held.y).mean(), np.bincount(held.y, minlength=len(self.classes))
+        common, blind = self.classes[int(counts.argmax())], 1 - counts.max() / held.rows
+        return (
+            f"It was wrong on {round(wrong * held.rows):,} of {held.rows:,} {held.cases} ({percent(wrong)}). Always "
+            f"answering {common}, the most common class, would be wrong on {percent(blind)}"
+            f"{': the model is of no use yet' * bool(wrong >= blind)}."
         )
-        worst = int(np.argmax(np.where(rows >= LEAST_CLASS, wrong.sum(axis=1) / np.maximum(rows, 1), 0)))
-        if rows[worst] >= LEAST_CLASS and wrong[worst].any():
-            text += (
-                f" It does worst on {self.classes[worst]}: {wrong[worst].sum()} of {rows[worst]} are mistaken for "
-                f"another class, most often {self.classes[int(wrong[worst].argmax())]}."
-            )
-        return text
 
     def trusted(self, held: HeldOut) -> str:
-        """Whether it is as often right as it claims."""
         confidence, right = held.student.probs.max(axis=1), held.student.right(held.y)
         promise, sure = confidence_promise(held.student, held.y), confidence >= SURE
         return (
@@ -96,12 +77,10 @@ class ClassWords(Words):
         )
 
     def noise_share(self, prediction: Any) -> float:
-        """Of all rows together."""
         noise, doubt = prediction.parts
         return float(noise.sum() / max((noise + doubt).sum(), 1e-300))
 
     def agreement(self, held: HeldOut) -> str:
-        """How many answers are the same, and how far probabilities are apart."""
         student, teacher = held.student, held.teacher
         same = (student.log_probs.argmax(axis=1) == teacher.log_probs.argmax(axis=1)).mean()
         apart = float(np.median(np.abs(student.probs - teacher.probs).sum(axis=1) / 2))
@@ -111,7 +90,6 @@ class ClassWords(Words):
         )
 
     def score_note(self, held: HeldOut) -> str:
-        """What calibration error is chance."""
         chance = short(calibration_error_by_chance(held.student.probs.max(axis=1)))
         return (
             f"Probabilities that are exactly right would show a calibration error of {chance} in a test of this size."
@@ -120,18 +98,15 @@ class ClassWords(Words):
     # Sizes and errors
 
     def sizes(self, part: np.ndarray) -> np.ndarray:
-        """Entropies in per cent of complete ignorance."""
         return 100 * np.maximum(part, 0) / math.log(len(self.classes))
 
     def losses(self, prediction: Any, y: np.ndarray) -> np.ndarray:
-        """1 where the answer is wrong."""
         return (~prediction.right(y)).astype(np.float64)
 
     def risk(self, mean_loss: np.ndarray) -> np.ndarray:
         return 100 * mean_loss
 
     def example(self, held: HeldOut, row: int) -> Example:
-        """The two most probable classes."""
         probs, truth = held.student.probs[row], int(held.y[row])
         order = np.argsort(-probs, kind="stable")[:2].tolist()
         answer = ", ".join(f"{self.classes[k]} {percent(probs[k])}" for k in order)
@@ -141,19 +116,14 @@ class ClassWords(Words):
     # Pictures
 
     def trust(self, held: HeldOut) -> list[Picture]:
-        """Reliability of all methods, and which class is mistaken for which."""
         return [self._reliability(held), *([self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else [])]
 
     def _reliability(self, held: HeldOut) -> Curves:
         """The share of right answers in bins of the probability of the answer, where there are any."""
-        curves, whiskers, bins = {}, {}, RELIABILITY_BINS
+        curves, whiskers = {}, {}
         for method, judged in held.methods.items():
             confidence, right = judged.prediction.probs.max(axis=1), judged.prediction.right(held.y)
-            bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-            counts = np.bincount(bin_of, minlength=bins)
-            some = counts > 0
-            claimed, accuracy = (np.bincount(bin_of, each, bins)[some] / counts[some] for each in (confidence, right))
-            low, high = wilson(accuracy, counts[some])
+            _, claimed, accuracy, low, high = binned(confidence, right, RELIABILITY_BINS)
             curves[method], whiskers[method] = (100 * claimed, 100 * accuracy), (100 * low, 100 * high)
         return Curves(
             title="Is it right as often as it is sure?",
@@ -169,7 +139,8 @@ class ClassWords(Words):
         )
 
     def _confusion(self, held: HeldOut) -> Confusion:
-        counts = self._confused(held)
+        number, answers = len(self.classes), held.student.log_probs.argmax(axis=1)
+        counts = np.bincount(held.y * number + answers, minlength=number**2).reshape(number, number)
         each = zip(self.classes, counts.sum(axis=1) - np.diag(counts), counts.sum(axis=1), strict=True)
         return Confusion(
             title="Which class is mistaken for which?",
@@ -183,17 +154,24 @@ class ClassWords(Words):
         )
 
     def answers(self, held: HeldOut) -> Picture:
-        """Probabilities of the true class."""
         rows, label = sample(held.rows), "probability of the true class (%)"
         teacher, student = (100 * np.exp(which.log_prob(held.y))[rows] for which in (held.teacher, held.student))
         return self.scattered("The same probabilities?", label, {"": (teacher, student)}, (0.0, 100.0), False)
 
     def lines(self, aim: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
-        """Probabilities: of two classes the second's, of many those that change most."""
         if len(self.classes) == 2:
             return {f"probability of {self.classes[1]}": 100 * aim[:, 1]}, "probability (%)"
         changing = np.argsort(-np.ptp(aim, axis=0), kind="stable")[:MOST_LINES]
         return {self.classes[k]: 100 * aim[:, k] for k in sorted(changing.tolist())}, "probability (%)"
+
+
+def binned(confidence: np.ndarray, right: np.ndarray, bins: int) -> tuple[np.ndarray, ...]:
+    """Counts in bins of equal width; in those with any, mean confidence, accuracy and the ends of its 95% interval."""
+    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    some = counts > 0
+    claimed, accuracy = (np.bincount(place, each, bins)[some] / counts[some] for each in (confidence, right))
+    return counts, claimed, accuracy, *wilson(accuracy, counts[some])
 
 
 def confidence_promise(prediction: Any, y: np.ndarray) -> Promise:
@@ -202,7 +180,7 @@ def confidence_promise(prediction: Any, y: np.ndarray) -> Promise:
     # Were every confidence just right, this would be the scatter of the share of right answers.
     scatter = TWO_SIDED * math.sqrt(float(np.sum(confidence * (1 - confidence)))) / len(y)
     claimed = float(confidence.mean())
-    return Promise.judge(estimate(prediction.right(y)), claimed - scatter, claimed + scatter)
+    return Promise(estimate(prediction.right(y)), claimed - scatter, claimed + scatter)
 
 
 def calibration_error_by_chance(confidence: np.ndarray) -> float:

@@ -54,7 +54,6 @@ class QuantityWords(Words):
         ]
 
     def how_good(self, held: HeldOut) -> str:
-        """Typical errors, against those of always answering the median."""
         half, most = np.quantile(self._missed(held), [0.5, 0.9])
         median = float(np.median(held.y))
         usual = float(np.median(np.abs(held.y - median)))
@@ -66,7 +65,6 @@ class QuantityWords(Words):
         return f"{text}: the model is of no use yet." if half >= usual else f"{text}."
 
     def trusted(self, held: HeldOut) -> str:
-        """Whether the intervals hold as many true values as they promise."""
         low, high = held.student.interval(LEVEL)
         measured, promise = held.scores["student"][COVERAGE], interval_promise(held.methods["student"].position)
         more = ", of whole numbers a little more" * (promise.verdict == "kept" and measured.value > promise.high)
@@ -78,7 +76,6 @@ class QuantityWords(Words):
         )
 
     def noise_share(self, prediction: Any) -> float:
-        """In a typical row."""
         noise, doubt = prediction.parts
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             shares = noise / (noise + doubt)
@@ -86,7 +83,6 @@ class QuantityWords(Words):
         return float(np.median(shares)) if len(shares) else math.nan
 
     def agreement(self, held: HeldOut) -> str:
-        """How far apart the middles of their predictions are."""
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             apart = np.abs(held.student.middle - held.teacher.middle)
             share = float(np.nanmedian(apart / held.teacher.std))
@@ -98,7 +94,6 @@ class QuantityWords(Words):
     # Sizes and errors
 
     def sizes(self, part: np.ndarray) -> np.ndarray:
-        """Standard deviations."""
         return np.sqrt(np.maximum(part, 0))
 
     def losses(self, prediction: Any, y: np.ndarray) -> np.ndarray:
@@ -113,7 +108,6 @@ class QuantityWords(Words):
         return np.sqrt(mean_loss)
 
     def example(self, held: HeldOut, row: int) -> Example:
-        """Mean and standard deviation."""
         mean, std = (float(moment[row, 0]) for moment in (held.student.mean, held.student.std))
         noise, doubt = (f"±{short(float(self.sizes(part[row])))}" for part in held.student.parts)
         return Example(with_error(Estimate(mean, std)), short(float(np.ravel(held.y)[row])), noise, doubt)
@@ -121,7 +115,6 @@ class QuantityWords(Words):
     # Pictures
 
     def limits(self, values: np.ndarray) -> Limits:
-        """Ends of an axis that shows true values and what is near them."""
         low, high = min(self.target.low, float(values.min())), max(self.target.high, float(values.max()))
         if self.logarithmic:
             reach = (high / low) ** 0.15
@@ -130,7 +123,6 @@ class QuantityWords(Words):
         return low - reach, high + reach
 
     def trust(self, held: HeldOut) -> list[Picture]:
-        """How many true values intervals of each level hold, and predictions against the truth."""
         return [self._coverage(held), self._against_truth(held)]
 
     def _coverage(self, held: HeldOut) -> Curves:
@@ -143,7 +135,7 @@ class QuantityWords(Words):
         measured = ", ".join(f"{levels[k]:.0%} gives {shares['student'][k]:.0%}" for k in (9, 15, 17))
         return Curves(
             title="Do intervals keep their promise?",
-            caption="Inside the grey band they do, as far as a test of this size can tell.",
+            caption="Inside the grey band they do, as far as such a test can tell; below it they are too narrow.",
             alt=f"Measured coverage against the promised level: {measured}",
             x="promised: level of the interval (%)",
             y="measured: true values inside (%)",
@@ -173,13 +165,11 @@ class QuantityWords(Words):
         )
 
     def answers(self, held: HeldOut) -> Picture:
-        """The middles of their predictions."""
         teacher, student = (which.middle[sample(held.rows), 0] for which in (held.teacher, held.student))
         limits = self.limits(held.y)
         return self.scattered("The same predictions?", self.name, {"": (teacher, student)}, limits, self.logarithmic)
 
     def lines(self, aim: np.ndarray) -> tuple[dict[str, np.ndarray], str]:
-        """The mean."""
         return {"prediction": aim.reshape(len(aim))}, self.name
 
 
@@ -195,7 +185,6 @@ class SeveralWords(QuantityWords):
         return [(part, _output(held, place)) for place, part in enumerate(self.parts)]
 
     def courses(self, course: Mapping[str, Any]) -> list[tuple[Words, Mapping[str, Any]]]:
-        """Uncertainties that were not kept for each are unknown."""
         arrays = {name: np.asarray(course[name], np.float64) for name in ("aim", "aleatoric", "epistemic")}
         each = {
             name: values.T if values.ndim > 1 else np.full((len(self.parts), len(values)), np.nan)
@@ -231,4 +220,4 @@ def inside(position: np.ndarray, level: float) -> np.ndarray:
 def interval_promise(position: np.ndarray, level: float = LEVEL) -> Promise:
     """Do the intervals of a level hold as many true values as they promise?"""
     low, high = (count / len(position) for count in by_chance(len(position), level))
-    return Promise.judge(estimate(inside(position, level)), low, high)
+    return Promise(estimate(inside(position, level)), low, high)

@@ -15,9 +15,9 @@ from darkbayes.outcomes import pictures
 from darkbayes.outcomes.pictures import METHODS, Picture
 from darkbayes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, Drawing, panels
 
-WIDTH = 4.6
+SIZE = WIDTH, LOW = (4.6, 3.3)
 """Inches: half a page, and a phone."""
-LOW, SQUARE, TALL = 3.3, 3.9, 4.6
+SQUARE, TALL = 3.9, 4.6
 PLAIN_DECADES = 6
 """Of a logarithmic axis, up to which its numbers are written out."""
 MOST_DRAWN = 1e30
@@ -110,8 +110,6 @@ def _(picture: pictures.Curves) -> Drawing:
             axis.plot(x[points], _finite(y[points]), **look, lw=1.8, label=METHODS[method])
             if method in picture.whiskers:
                 axis.vlines(x, *picture.whiskers[method], color=look["color"], lw=1.2, label="95% interval")
-        if picture.level:
-            axis.axhline(picture.level, **LOOKS["sgld"] | {"marker": ""}, label="the teacher's own error")
         if picture.promise:
             _diagonal(axis, (0.0, 100.0))
             axis.set_ylim(0, 103)
@@ -166,9 +164,6 @@ def _(picture: pictures.AlongColumn) -> Drawing:
         lower.set_ylabel(cut(picture.unit, 22))
         if numbers:
             upper.set_xlim(places[0], places[-1])
-            ticks = picture.ticks[(picture.ticks >= places[0]) & (picture.ticks <= places[-1])]
-            foot = {"transform": upper.get_xaxis_transform(), "color": "black", "ms": 5, "mew": 0.5, "alpha": 0.5}
-            upper.plot(ticks, np.full(len(ticks), 0.02), "|", **foot)
         else:
             upper.set_xlim(-0.5, len(places) - 0.5)
             _named_ticks(lower, [cut(name, 14) for name in picture.values])

@@ -23,6 +23,8 @@ class FittedRun:
     config: dict[str, Any]
     facts: dict[str, Any]
     schema: Schema
+    cases: str
+    """What the examples are called."""
     held: HeldOut | None
     examples: list[dict[str, Any]]
     images: np.ndarray | None
@@ -47,15 +49,10 @@ class FittedRun:
         return self.schema.ignored if isinstance(self.schema, TableSchema) else {}
 
     @property
-    def cases(self) -> str:
-        """What the examples are called."""
-        return cases(self.schema)
-
-    @property
     def along(self) -> list[tuple[Words, AlongColumn]]:
         """The words of each output, with what is predicted of it along each column."""
         return [
-            (words, words.along(own, self.columns[course["column"]], self.held))
+            (words, words.along(own, self.columns[course["column"]]))
             for course in self.dependence
             for words, own in self.words.courses(course)
         ]
@@ -68,17 +65,13 @@ class FittedRun:
         return last if planned and last is not None and last < planned[0]["steps"] else None
 
 
-def cases(schema: Schema) -> str:
-    """What examples are called."""
-    return "rows" if isinstance(schema, TableSchema) else "images"
-
-
 def read_run(folder: Path) -> FittedRun:
     """Read a finished fit."""
     import darkbayes.outcomes  # noqa: F401  (so that schemas know what can be predicted)
 
     results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
     schema = schema_from_dict(read_json(folder / "schema.json"))
+    cases = "rows" if isinstance(schema, TableSchema) else "images"
     curve, images, held = (
         folder / name for name in ("student/metrics.jsonl", "examples.safetensors", "held-out.safetensors")
     )
@@ -91,7 +84,8 @@ def read_run(folder: Path) -> FittedRun:
         config=config,
         facts=facts,
         schema=schema,
-        held=_read_held(held, schema, results["rows"]) if held.exists() else None,
+        cases=cases,
+        held=_read_held(held, schema.target, results["rows"], cases) if held.exists() else None,
         examples=examples,
         images=read_arrays(images)["images"] if images.exists() else None,
         dependence=dependence,
@@ -99,9 +93,9 @@ def read_run(folder: Path) -> FittedRun:
     )
 
 
-def _read_held(path: Path, schema: Schema, rows: list[dict[str, Any]]) -> HeldOut:
+def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:
     """Read what was said of the rows held out."""
-    arrays, methods, prefix, target = read_arrays(path), {}, "", schema.target
+    arrays, methods, prefix = read_arrays(path), {}, ""
     try:
         y = arrays["y"]
         for method in METHODS:
@@ -115,6 +109,5 @@ def _read_held(path: Path, schema: Schema, rows: list[dict[str, Any]]) -> HeldOu
     scores: dict[str, dict[str, Estimate]] = {method: {} for method in METHODS}
     for row in rows:
         scores[row["method"]][row["metric"]] = Estimate(row["mean"], row.get("se"))
-    columns = {name.removeprefix("column."): array for name, array in arrays.items() if name.startswith("column.")}
     y = y[:, 0] if y.ndim > 1 and y.shape[1] == 1 else y
-    return HeldOut(y, methods, scores, cases(schema), columns)
+    return HeldOut(y, methods, scores, cases)

@@ -6,8 +6,8 @@ from darkbayes.outcomes.words.text import listing, short
 from darkbayes.report import teachers
 from darkbayes.report.fitted.folder import FittedRun
 from darkbayes.report.page import Facts, Note, Part, Section
-from darkbayes.report.tables import METRICS, group_table
-from darkbayes.tables.schema import Category, Number
+from darkbayes.report.tables import METRICS, Table
+from darkbayes.tables.schema import Category
 
 GLOSSARY = {
     "Student": "The model itself: one network, which predicts as if it were many.",
@@ -33,9 +33,9 @@ def how_it_was_made(run: FittedRun) -> Section:
     origin: dict[str, Any] = {"source's sha256": run.config["sha256"]} | run.results["provenance"]
     names: dict[str, str] = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
     metrics = {row["metric"] for row in run.results["rows"]}
-    scores = {METRICS[metric]: text for metric, text in SCORES.items() if metric in metrics}
+    scores = {METRICS[metric][0]: text for metric, text in SCORES.items() if metric in metrics}
     sections = [
-        Section("What was chosen, and why", [Facts(_chosen(run)), *_sampler(run)]),
+        Section("What was chosen, and why", [Facts(_chosen(run))]),
         Section("Did the chains agree?", _chains(run)),
         Section("Columns", [_columns(run)]) if run.columns else None,
         Section("Words on this page", [Facts(GLOSSARY | scores)]),
@@ -62,6 +62,7 @@ def _chosen(run: FittedRun) -> dict[str, str]:
         "Notes": "; ".join(note for note in facts["notes"] if not form or form not in note),
         "Teacher": f"{teacher}, sampled by {options['chains']} chain{'s' * (options['chains'] > 1)}; its predictions "
         f"here average {facts['draws']:,} networks",
+        "Its sampler": teachers.first_explanation(run.results),
         "Student": f"{student}, {facts['parameters']:,} weights",
         "Time budget": "none" if options["time_budget"] is None else f"{options['time_budget']:g} seconds",
     }
@@ -79,21 +80,13 @@ def _layers(hidden: list[int]) -> str:
     return f"hidden layers of {' and '.join(map(str, hidden))} units"
 
 
-def _sampler(run: FittedRun) -> list[Part]:
-    table = teachers.choices_table(run.results)
-    if table is None:
-        return []
-    explained = Note(f"The teacher's sampler, in words: {teachers.first_explanation(run.results)}.")
-    # Of one run there is one row, which is easier to read from top to bottom.
-    return [explained, Facts(dict(zip(table.header[2:], table.rows[0][2:], strict=True)))]
-
-
 def _chains(run: FittedRun) -> list[Part]:
     table = teachers.chains_table(run.results)
     if table is None:
         return [Note("This run did not keep what its chains predicted.")]
     return [
         Note(f"The teacher is explored by chains from different starts. Here: {teachers.chains_line(run.results)}."),
+        # Of one student there is one row, which is easier to read from top to bottom.
         Facts(dict(zip(table.header[2:-1], table.rows[0][2:-1], strict=True))),
         Note(teachers.CHAINS_CAPTION, "small"),
     ]
@@ -101,24 +94,13 @@ def _chains(run: FittedRun) -> list[Part]:
 
 def _columns(run: FittedRun) -> Part:
     """What each column is, and how it becomes inputs."""
-
-    def kind(column: Number | Category) -> str:
+    rows = []
+    for name, column in run.columns.items():
         if isinstance(column, Category):
-            return f"{len(column.categories)} categories, an input for each"
-        return "whole numbers, standardised" if column.whole else "numbers, standardised"
-
-    def values(column: Number | Category) -> str:
-        if isinstance(column, Category):
-            return listing(column.categories)
-        return f"{short(column.low)} to {short(column.high)}"
-
-    missing = "an input says so; a number is replaced by the median"
-    return group_table(
-        "column",
-        run.columns,
-        {
-            "kind": kind,
-            "values in training": values,
-            "where missing": lambda column: missing if column.flagged else "never in training",
-        },
-    )
+            kind, values = f"{len(column.categories)} categories, an input for each", listing(column.categories)
+        else:
+            kind = "whole numbers, standardised" if column.whole else "numbers, standardised"
+            values = f"{short(column.low)} to {short(column.high)}"
+        missing = "an input says so; a number is replaced by the median" if column.flagged else "never in training"
+        rows.append([name, kind, values, missing])
+    return Table("", ["column", "kind", "values in training", "where missing"], rows, [])

@@ -8,25 +8,14 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.pictures import Curves, Picture
+from darkbayes.outcomes.pictures import Picture
 from darkbayes.outcomes.words.base import Example, HeldOut, Words
-from darkbayes.report.figures import Drawing
+from darkbayes.report.figures import Drawing, learning_curves
 from darkbayes.report.fitted import words
-from darkbayes.report.fitted.figures import drawn
+from darkbayes.report.fitted.figures import SIZE, drawn
 from darkbayes.report.fitted.folder import FittedRun, read_run
 from darkbayes.report.fitted.made import how_it_was_made
-from darkbayes.report.page import (
-    Cards,
-    Figure,
-    Gallery,
-    Listing,
-    Note,
-    Part,
-    Section,
-    Tiles,
-    data_uri,
-    write_page,
-)
+from darkbayes.report.page import Cards, Figure, Gallery, Listing, Note, Part, Section, Tiles, data_uri, write_page
 from darkbayes.report.tables import Table, number, pivot
 from darkbayes.tables.schema import Category
 
@@ -167,26 +156,16 @@ def _thumbnail(image: np.ndarray) -> str:
 def _fidelity(run: FittedRun) -> Section | None:
     outputs = [] if run.held is None else run.words.outputs(run.held)
     pictures = [(own, picture) for own, held in outputs for picture in (own.answers(held), own.doubts(held))]
-    pictures += [(run.words, picture) for picture in _learning(run)]
-    text = " ".join(own.agreement(held) for own, held in outputs)
-    notes = [Note(text)] if text else []
-    return Section("Does the student speak for its teacher?", [*notes, _cards(pictures)]) if pictures else None
+    figures = [*_cards(pictures).figures, *_learning(run)]
+    notes = [Note(" ".join(own.agreement(held) for own, held in outputs))] if outputs else []
+    return Section("Does the student speak for its teacher?", [*notes, Cards(figures)]) if figures else None
 
 
-def _learning(run: FittedRun) -> list[Picture]:
+def _learning(run: FittedRun) -> list[Figure]:
     lines = [line for line in run.curve if line["kl"] is not None]
     if len(lines) < LEAST_CURVE:
         return []
-    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [])
-    steps, distances = (np.asarray([line[name] for line in lines], np.float64) for name in ("step", "kl"))
-    picture = Curves(
-        title="How the student learned",
-        caption="The line should fall and level off, at best near the teacher's own error.",
-        alt="Distance of the student from its teacher over the steps.",
-        x="steps of each chain",
-        y="KL(teacher || student), nats",
-        log=True,
-        curves={"student": (steps, distances)},
-        level=runs[0].get("teacher_error") if runs else None,
-    )
-    return [picture]
+    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
+    drawing = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
+    caption = "The line should fall and level off, at best near the teacher's own error."
+    return [Figure(drawing, caption, "Distance of the student from its teacher over steps.", "How the student learned")]

@@ -8,7 +8,6 @@ from darkbayes.metrics import KeptGain, estimate, kept_gain
 from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
-from darkbayes.teacher.diagnostics.verdict import RHAT_MET
 
 FEW_HELD_OUT = 100
 """Rows held out below which the scores are said to be rough."""
@@ -134,20 +133,11 @@ def _blind(run: FittedRun) -> dict[str, list[str]]:
 
 def _chains_caution(run: FittedRun) -> list[str]:
     """What it means that the chains do not agree, or that nobody knows."""
-    diagnosed = run.results.get("diagnostics", {}).get("student", {})
-    code, chains = diagnosed.get("verdict", {}).get("code", "agree"), diagnosed.get("runs", [])
-    if code == "agree" or not chains:
+    verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
+    if verdict["code"] == "agree":
         return []
-    first = chains[0]
-    rhat = f" (R-hat {first['rhat']:.2f}; up to {RHAT_MET:g} is agreement)" if first.get("rhat") else ""
-    effective = short(first.get("effective") or 0.0)
-    text = {
-        "apart": f"The teacher's {first['chains']} chains did not come to the same predictions{rhat}.",
-        "few": f"The teacher's chains agree, but on only {effective} independent predictions.",
-        "one_chain": "The teacher is one chain, and nothing shows whether another would say the same.",
-        "short": "The teacher's chains were too short to judge.",
-    }[code]
+    text = f"Of the teacher: {verdict['text']}."
     choices = run.results.get("choices", {}).get("student", [])
     if any("seconds allow" in choice.get("reason", "") for choice in choices):
-        text += " They had no time for more: give them a larger --time-budget."
+        text += " There was no time for more: give it a larger --time-budget."
     return [f"{text} Its doubt may be too small or too large."]
