@@ -56,32 +56,21 @@ class Completion:
     """for which shell"""
 
     def run(self) -> None:
-        """Run it."""
         with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
             _parsed(["--tyro-print-completion", self.shell])
         # Where there is nothing to suggest, bash suggests files.
         print(script.getvalue().replace("\ncomplete -F ", "\ncomplete -o default -F "))
 
 
-COMMANDS: dict[str, Any] = {
-    "fit": Fit,
-    "predict": Predict,
-    "evaluate": Evaluate,
-    "report": Report,
-    "export": Export,
-    "serve": Serve,
-    "reproduce": Reproduce,
-    "bench": Bench,
-    "data": Data,
-    "completion": Completion,
-}
+KINDS = (Fit, Predict, Evaluate, Report, Export, Serve, Reproduce, Bench, Data, Completion)
+COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
 
 
 def _command(name: str, arguments: list[str]) -> Any:
     """A command as tyro takes it; its examples are shown in its own help and not in the list of all commands."""
-    kind, told = COMMANDS[name], inspect.cleandoc(COMMANDS[name].__doc__ or "")
-    short = told.split("\n\n")[0]
-    options = tyro.conf.subcommand(name, description=told if arguments[:1] == [name] else short)
+    kind, about = COMMANDS[name], inspect.cleandoc(COMMANDS[name].__doc__ or "")
+    short = about.split("\n\n")[0]
+    options = tyro.conf.subcommand(name, description=about if arguments[:1] == [name] else short)
     # The commands of `data` are its argument, whose name nobody needs to see.
     return Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options]
 
@@ -107,17 +96,12 @@ def main(arguments: list[str] | None = None) -> None:
         # Whoever read the output, such as `head`, wants no more of it; nor does Python when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(BROKEN_PIPE) from None
-    except (InvalidInput, RunError, DataError, OSError) as problem:
+    except (Divergence, InvalidInput, RunError, DataError, OSError) as problem:
         print(f"darkbayes: {problem}{remedy(problem)}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except Divergence as problem:
-        print(f"darkbayes: {problem}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(1 if isinstance(problem, Divergence) else 2) from None
     except KeyboardInterrupt:
-        print(
-            "darkbayes: interrupted; `fit` and `reproduce` go on from their last checkpoint with --resume",
-            file=sys.stderr,
-        )
+        goes_on = "`fit` and `reproduce` go on from their last checkpoint with --resume"
+        print(f"darkbayes: interrupted; {goes_on}", file=sys.stderr)
         if program:
             # What JAX still computes in other threads has been seen to crash Python as it tidies up.
             sys.stdout.flush()

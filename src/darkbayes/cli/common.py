@@ -13,12 +13,16 @@ import tyro
 from darkbayes.errors import InvalidInput, RunError
 
 
-def value(metavar: str, *, default: bool = True, aliases: tuple[str, ...] = ()) -> object:
+def value(metavar: str | None, *, default: bool = True, **more: Any) -> object:
     """How an argument is shown in the help; `default` says whether its default value is worth a word."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if default else "", aliases=aliases or None)
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=None if default else "", **more)
 
 
-Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
+Flag = Annotated[bool, value(None, default=False)]
+Json = Annotated[bool, value(None, default=False, help="print the results as JSON instead of a table")]
+Quiet = Annotated[bool, value(None, default=False, help="no progress bars and notes")]
+Resume = Annotated[bool, value(None, default=False, help="go on with the run that the folder holds")]
+Number = Annotated[int, value("NUMBER")]
 OptionalFile = Annotated[Path | None, value("FILE", default=False)]
 OptionalFolder = Annotated[Path | None, value("FOLDER", default=False)]
 
@@ -55,7 +59,7 @@ def remedy(problem: Exception) -> str:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that is none."""
+    """Refuse what is no seed."""
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"--seed must lie in 0..{2**32 - 1}, not {seed}")
 

@@ -3,32 +3,31 @@
 `predict`, `evaluate` and `serve` need the exported student and no JAX.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from darkbayes.cli.common import (
-    Flag,
-    OptionalFile,
-    OptionalFolder,
-    check_run,
-    check_seed,
-    require,
-    seconds,
-    show,
-    tell,
-    value,
-)
+from darkbayes.cli import common
+from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
 from darkbayes.outcomes.choosing import AUTO
 
 Required = tyro.conf.Positional[Path]
-RunFolder = Annotated[Required, value("RUN")]
-OnBad = Literal["refuse", "skip"]
-Delimiter = Annotated[str | None, value("CHARACTER", default=False)]
+RunFolder = Annotated[Required, value("RUN", help="the run's folder")]
+Student = Annotated[Required, value("RUN", help="a run's folder, or an exported .onnx file")]
+OnBad = Annotated[
+    Literal["refuse", "skip"],
+    value(None, help="what to do with rows that cannot be read: refuse the file, or skip them and say which"),
+]
+Delimiter = Annotated[
+    str | None,
+    value("CHARACTER", default=False, help="what separates the fields of a CSV file; found out by default"),
+]
+ASIDE = ("delimiter", "out", "resume", "quiet", "json")
+"""Options of `Fit` that do not tell one run from another."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +62,20 @@ class Fit:
     """widths of the hidden layers of the network that is sampled"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (100, 100)
     """widths of the student's hidden layers"""
-    chains: Annotated[int, value("NUMBER")] = 8
+    chains: Number = 8
     """chains that sample side by side"""
     delimiter: Delimiter = None
-    """what separates the fields of a CSV file; found out by default"""
-    seed: Annotated[int, value("NUMBER")] = 0
+    seed: Number = 0
     """the same seed gives the same bits on the same machine, unless the time budget ends the fit"""
     out: OptionalFolder = None
     """the run's folder; runs/NAME-TARGET by default"""
-    resume: Flag = False
-    """go on with the run that the folder holds"""
-    quiet: Flag = False
-    """no progress bars and notes"""
-    json: Flag = False
-    """print the results as JSON instead of a table"""
+    resume: Resume = False
+    quiet: Quiet = False
+    json: Json = False
 
     def run(self) -> None:
-        """Run it."""
-        require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
-        check_seed(self.seed)
+        common.require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
+        common.check_seed(self.seed)
         if not 0.0 <= self.held_out < 1.0:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
@@ -94,19 +88,13 @@ class Fit:
 
         out = self.out or Path("runs") / self._name()
         check_folder(out, resume=self.resume)
-        options = Options(
-            tuple(self.hidden),
-            tuple(self.student_hidden),
-            self.chains,
-            seconds(self.time_budget),
-            likelihood=self.likelihood,
-            head=self.head,
-        )
+        chosen = {name: getattr(self, name) for name in ("hidden", "student_hidden", "chains", "likelihood", "head")}
+        options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         prepared = self._prepared()
-        tell(prepared.notes, self.quiet)
+        common.tell(prepared.notes, self.quiet)
         results = fit_folder(prepared, self._config(), options, self.seed, out, resume=self.resume, quiet=self.quiet)
         page = write_report(out)
-        show(results, self.json)
+        common.show(results, self.json)
         if not self.json:
             print(f"chains: {chains_line(results)}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
@@ -116,6 +104,7 @@ class Fit:
         from darkbayes.tables.images import read_image_folder
         from darkbayes.tables.reading import read_table
 
+        split: Any = {"held_out": self.held_out, "seed": self.seed}
         if self.source.is_dir():
             for name in ("target", "ignore", "delimiter"):
                 if given := getattr(self, name):
@@ -123,44 +112,23 @@ class Fit:
                     raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
-            images = read_image_folder(self.source)
-            return prepare_images(images, self.source, held_out=self.held_out, seed=self.seed)
+            return prepare_images(read_image_folder(self.source), self.source, **split)
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
         table = read_table(self.source, delimiter=self.delimiter)
-        return prepare_table(
-            table,
-            self.target,
-            task=self.task,
-            likelihood=self.likelihood,
-            ignore=self.ignore,
-            held_out=self.held_out,
-            seed=self.seed,
-        )
+        task: Any = {"task": self.task, "likelihood": self.likelihood}
+        return prepare_table(table, self.target, ignore=self.ignore, **task, **split)
 
     def _name(self) -> str:
         name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
-        return "".join(of if of.isalnum() or of in "._-" else "-" for of in name)
+        return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
 
     def _config(self) -> dict[str, Any]:
         """What tells one run from another; the names of folders do not."""
         from darkbayes.fit import fingerprint
 
-        return {
-            "source": self.source.name,
-            "sha256": fingerprint(self.source),
-            "target": list(self.target),
-            "task": self.task,
-            "likelihood": self.likelihood,
-            "head": self.head,
-            "ignore": list(self.ignore),
-            "held_out": self.held_out,
-            "hidden": list(self.hidden),
-            "student_hidden": list(self.student_hidden),
-            "chains": self.chains,
-            "time_budget": self.time_budget,
-            "seed": self.seed,
-        }
+        apart = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
+        return apart | {"source": self.source.name, "sha256": fingerprint(self.source)}
 
 
 @dataclass(frozen=True)
@@ -174,8 +142,7 @@ class Predict:
       darkbayes predict runs/photos picture.png
     """
 
-    folder: RunFolder
-    """a run's folder, or an exported .onnx file"""
+    folder: Student
     source: Annotated[Required, value("FILE")]
     """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
@@ -183,22 +150,18 @@ class Predict:
     level: Annotated[float, value("SHARE")] = 0.9
     """the probability that the intervals hold (regression)"""
     on_bad: OnBad = "refuse"
-    """what to do with rows that cannot be read: refuse the file, or skip them and say which"""
     delimiter: Delimiter = None
-    """what separates the fields of a CSV file; found out by default"""
-    quiet: Flag = False
-    """no progress bar and notes"""
+    quiet: Quiet = False
 
     def run(self) -> None:
-        """Run it."""
-        require("pyarrow", "onnxruntime")
+        common.require("pyarrow", "onnxruntime")
         from darkbayes.progress import progress_bar
         from darkbayes.shipped import Shipped
         from darkbayes.tables.writing import TableWriter
 
         shipped = Shipped(self.folder)
         require_share("--level", self.level)
-        batches = _batches(self.source, shipped.schema, self.on_bad, self.delimiter, target=False)
+        batches = _batches(self, shipped.schema)
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
@@ -215,7 +178,7 @@ class Predict:
                 show_progress(batches.num_rows, total=batches.estimate)
             if not batches.num_rows:
                 write(shipped.predict_nothing(), batches.no_places)
-        tell(batches.notes, self.quiet)
+        common.tell(batches.notes, self.quiet)
 
 
 @dataclass(frozen=True)
@@ -227,45 +190,40 @@ class Evaluate:
       darkbayes evaluate runs/photos more-photos/ --json
     """
 
-    folder: RunFolder
-    """a run's folder, or an exported .onnx file"""
+    folder: Student
     source: Annotated[Required, value("FILE")]
     """a CSV or Parquet file with the columns of the fit and the target; or a folder of images by class"""
     on_bad: OnBad = "refuse"
-    """what to do with rows that cannot be read: refuse the file, or skip them and say which"""
     delimiter: Delimiter = None
-    """what separates the fields of a CSV file; found out by default"""
-    quiet: Flag = False
-    """no progress bar and notes"""
-    json: Flag = False
-    """print the results as JSON instead of a table"""
+    quiet: Quiet = False
+    json: Json = False
 
     def run(self) -> None:
-        """Run it."""
-        require("pyarrow", "onnxruntime")
+        common.require("pyarrow", "onnxruntime")
         from darkbayes.metrics import Scores
         from darkbayes.progress import progress_bar
         from darkbayes.shipped import Shipped
 
         shipped = Shipped(self.folder)
-        batches = _batches(self.source, shipped.schema, self.on_bad, self.delimiter, target=True)
+        batches = _batches(self, shipped.schema)
         scores, target = Scores(), shipped.schema.target
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
             for batch in batches:
                 scores.add(shipped.predict(batch.inputs), target.truth(batch.target))
                 show_progress(batches.num_rows, total=batches.estimate)
-        tell(batches.notes, self.quiet)
-        show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
+        common.tell(batches.notes, self.quiet)
+        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
 
 
-def _batches(source: Path, schema: Any, on_bad: OnBad, delimiter: str | None, *, target: bool) -> Any:
+def _batches(command: Predict | Evaluate, schema: Any) -> Any:
     from darkbayes.tables.images import read_image_batches
     from darkbayes.tables.schema import TableSchema
     from darkbayes.tables.streaming import read_batches
 
+    how: Any = {"on_bad": command.on_bad, "target": isinstance(command, Evaluate)}
     if isinstance(schema, TableSchema):
-        return read_batches(source, schema, on_bad=on_bad, target=target, delimiter=delimiter)
-    return read_image_batches(source, schema, on_bad=on_bad, target=target)
+        return read_batches(command.source, schema, delimiter=command.delimiter, **how)
+    return read_image_batches(command.source, schema, **how)
 
 
 @dataclass(frozen=True)
@@ -278,14 +236,12 @@ class Report:
     """
 
     folder: RunFolder
-    """the run's folder"""
     figure: OptionalFile = None
     """write the paper's figure to this image file as well (.png, .svg or .pdf)"""
 
     def run(self) -> None:
-        """Run it."""
-        require("matplotlib", "jinja2")
-        check_run(self.folder)
+        common.require("matplotlib", "jinja2")
+        common.check_run(self.folder)
         from darkbayes import paper, report
         from darkbayes.files import read_json
 
@@ -309,7 +265,6 @@ class Export:
     """
 
     folder: RunFolder
-    """the run's folder"""
     onnx: Flag = False
     """raw columns or images in, predictions and both uncertainties out (the default)"""
     torch: Flag = False
@@ -324,7 +279,6 @@ class Export:
     """the file to write; RUN/student with the ending of its kind by default"""
 
     def run(self) -> None:
-        """Run it."""
         chosen = [name for name in ("onnx", "torch", "safetensors") if getattr(self, name)] or ["onnx"]
         if len(chosen) > 1:
             raise InvalidInput(f"--{' and --'.join(chosen)} are files of their own: name one")
@@ -332,8 +286,8 @@ class Export:
             raise InvalidInput(f"--int8 is for ONNX: leave out --{chosen[0]}")
         if self.on is not None and not self.int8:
             raise InvalidInput(f"--on {self.on} is what the loss of --int8 is measured on: add --int8 or leave it out")
-        require("onnx", *["torch"] * self.torch, *["onnxruntime", "pyarrow"] * (self.on is not None))
-        check_run(self.folder)
+        common.require("onnx", *["torch"] * self.torch, *["onnxruntime", "pyarrow"] * (self.on is not None))
+        common.check_run(self.folder)
         from darkbayes.fit import export_folder
 
         for line in export_folder(self.folder, chosen[0], self.out, int8=self.int8, on=self.on):
@@ -350,15 +304,14 @@ class Serve:
       darkbayes serve runs/houses-price --host 0.0.0.0    for other machines, too
     """
 
-    folder: RunFolder
-    """a run's folder, or an exported .onnx file"""
+    folder: Student
     host: Annotated[str, value("ADDRESS")] = "127.0.0.1"
     """the address to listen on; by default only this machine can reach it"""
-    port: Annotated[int, value("NUMBER")] = 8000
+    port: Number = 8000
     """where to listen; 0 for any port that is free"""
     max_body: Annotated[int, value("BYTES")] = 8 * 2**20
     """bytes that a request may have"""
-    max_rows: Annotated[int, value("NUMBER")] = 10_000
+    max_rows: Number = 10_000
     """rows that a request may have"""
     timeout: Annotated[float, value("SECONDS")] = 20.0
     """seconds that a request may take"""
@@ -366,8 +319,7 @@ class Serve:
     """say nothing but the address"""
 
     def run(self) -> None:
-        """Run it."""
-        require("fastapi", "uvicorn", "onnxruntime", "pyarrow")
+        common.require("fastapi", "uvicorn", "onnxruntime", "pyarrow")
         from darkbayes.serve import Limits, serve
 
         limits = Limits(self.max_body, self.max_rows, self.timeout)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from darkbayes.cli.common import Flag, OptionalFile, OptionalFolder, check_seed, require, show, value
+from darkbayes.cli import common
+from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
 from darkbayes.errors import InvalidInput
 
 
@@ -36,48 +37,34 @@ class Reproduce:
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     only: Literal["dropout", "bbb", "ensemble"] | None = None
     """one kind of comparator to fit, and nothing else (mnist)"""
-    seed: Annotated[int, value("NUMBER")] = 0
+    seed: Number = 0
     """the same seed gives the same bits on the same machine"""
     out: OptionalFolder = None
     """the run's folder; runs/EXPERIMENT-PRESET by default"""
-    resume: Flag = False
-    """go on with the run that the folder holds"""
+    resume: Resume = False
     report: bool = True
     """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
-    quiet: Flag = False
-    """no progress bars"""
-    json: Flag = False
-    """print the results as JSON instead of a table"""
+    quiet: Quiet = False
+    json: Json = False
 
     def run(self) -> None:
-        """Run it."""
-        require(*["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report)
+        common.require(
+            *["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report
+        )
         from darkbayes import paper, report
 
-        check_seed(self.seed)
+        common.check_seed(self.seed)
         name = f"{self.experiment}-{self.preset}" + (f"-{self.only}" if self.only else "")
         out = self.out or Path("runs") / name
-        results = paper.reproduce(
-            self.experiment,
-            self.preset,
-            trials=self.trials,
-            seed=self.seed,
-            out=out,
-            resume=self.resume,
-            quiet=self.quiet,
-            on=self.on,
-            splits=self.splits,
-            only=self.only,
-        )
+        options = {name: getattr(self, name) for name in ("trials", "seed", "resume", "quiet", "on", "splits", "only")}
+        results = paper.reproduce(self.experiment, self.preset, out=out, **options)
         presentation = paper.presentation(self.experiment, self.preset)
         page = report.write_report(out, presentation) if self.report else None
-        show(results, self.json, presentation.names)
-        if (line := report.choices_line(results)) and not self.json:
-            print(f"teacher: {line}")
-        if (line := report.chains_line(results)) and not self.json:
-            print(f"chains: {line}")
-        if page and not self.json:
-            print(f"report: {page}")
+        common.show(results, self.json, presentation.names)
+        lines = {"teacher": report.choices_line(results), "chains": report.chains_line(results), "report": page}
+        for name, line in lines.items():
+            if line and not self.json:
+                print(f"{name}: {line}")
 
 
 FIGURED = ("samplers", "targets")
@@ -112,37 +99,34 @@ class Bench:
         Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
     ]
     """which measurement; samplers and targets take a quarter of an hour"""
-    seed: Annotated[int, value("NUMBER")] = 0
+    seed: Number = 0
     """where random numbers start"""
     out: OptionalFile = None
     """a JSON file for the results"""
     figure: OptionalFile = None
     """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
-    quiet: Flag = False
-    """no progress lines"""
-    json: Flag = False
-    """print the results as JSON instead of a table"""
+    quiet: Quiet = False
+    json: Json = False
 
     def run(self) -> None:
-        """Run it."""
         from darkbayes import files, report
 
         benchmarks = benchmark_module("benchmarks")
-        require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
+        common.require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
         if self.figure is not None:
             if self.what not in FIGURED:
                 raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
             report.check_figure(self.figure)
         if self.out is not None and self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a folder: name a file")
-        check_seed(self.seed)
+        common.check_seed(self.seed)
         results = benchmarks.run(self.what, seed=self.seed, quiet=self.quiet)
         if self.out is not None:
             files.write_json(self.out, results)
         if self.figure is not None:
             draw = benchmark_module("benchmarks.figures").FIGURES[self.what]
             report.write_image(draw(results["rows"]), self.figure)
-        show(results, self.json, benchmark_module("benchmarks.names").names_of(results["experiment"]))
+        common.show(results, self.json, benchmark_module("benchmarks.names").names_of(results["experiment"]))
 
 
 @dataclass(frozen=True)
@@ -153,15 +137,12 @@ class DataList:
     """print the list as JSON instead of a table"""
 
     def run(self) -> None:
-        """Run it."""
         from darkbayes.data import CATALOGUE, whereabouts
 
         fields = ("name", "task", "rows", "features", "description", "home")
-        rows = [
-            {field: getattr(dataset, field) for field in fields} | {"where": whereabouts(dataset)}
-            for dataset in CATALOGUE.values()
-        ]
+        sets = CATALOGUE.values()
         if self.json:
+            rows = [{name: getattr(one, name) for name in fields} | {"where": whereabouts(one)} for one in sets]
             print(json.dumps(rows, indent=1))
             return
         from rich.console import Console
@@ -171,9 +152,8 @@ class DataList:
         for heading in ("name", "task", "rows x features", "where"):
             table.add_column(heading, no_wrap=True, justify="right" if "x" in heading else "left")
         table.add_column("description")
-        for row in rows:
-            size = f"{row['rows']:,} x {row['features']}"
-            table.add_row(row["name"], row["task"], size, row["where"], row["description"])
+        for one in sets:
+            table.add_row(one.name, one.task, f"{one.rows:,} x {one.features}", whereabouts(one), one.description)
         Console(highlight=False).print(table)
 
 
@@ -194,11 +174,9 @@ class DataGet:
     """read the cache and nothing else"""
     out: OptionalFolder = None
     """copy the files into this folder: a table as NAME.csv, images as they are published"""
-    quiet: Flag = False
-    """no progress bars and notes"""
+    quiet: Quiet = False
 
     def run(self) -> None:
-        """Run it."""
         from darkbayes import data, files
 
         if self.out is not None and self.out.exists() and not self.out.is_dir():
@@ -226,5 +204,4 @@ class Data:
     )
 
     def run(self) -> None:
-        """Run it."""
         self.command.run()

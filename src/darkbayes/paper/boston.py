@@ -41,9 +41,7 @@ BEST = Preset(
     settings=db.Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
     comparators=Comparators(),
 )
-
 LITERAL_SGD_STEPS, LITERAL_SGD_STEP_SIZE = 170_000, 1e-6
-
 PRESETS = {
     "best": BEST,
     "literal": replace(
@@ -73,7 +71,6 @@ PRESETS = {
         comparators=Comparators(vi_steps=4_000, hmc_warmup=50, hmc_draws=50, hmc_chains=1, hmc_depth=7),
     ),
 }
-
 PAPER = {
     "log_likelihood": {"sgd": -2.7639, "sgld": -2.306, "student 13-50-2": -2.350, "pbp": -2.574, "vi": -2.903},
     "rmse": {"sgd": 2.319, "sgld": 2.264, "student 13-50-2": 2.513, "pbp": 2.994},
@@ -115,10 +112,9 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
     others = [f"{names.method(name)} has {measured(rows[name])}" for name in ("sgld", "sgd", "pbp") if name in rows]
     return RunWords(
         title="Boston housing: Table 5 of Bayesian Dark Knowledge",
-        lead="A network with fifty hidden units predicts the median value of homes in 506 districts of Boston. The "
-        "data are of 1970 and one feature encodes race: they are here because the paper and its peers report on them. "
-        "Log likelihoods are in nats per example, RMSE and CRPS in 1,000 dollars. The paper's splits were never "
-        "published, so its numbers can be compared in kind only.",
+        lead="The median value of homes in 506 districts of Boston, in 1,000 dollars. The data are of 1970 and one "
+        "feature encodes race: they are here because the paper and its peers report on them. The paper's splits were "
+        "never published, so its numbers can be compared in kind only.",
         summary=f"The {names.method(student['method'])}, one network, has a log likelihood of {measured(student)} per "
         f"example; {', '.join(others)}.",
         trial=TRIAL,

@@ -131,7 +131,7 @@ PRESETS = {
     ),
 }
 BLUNDELL = {"dropout": 1.51, "bbb gaussian": 1.82, "bbb mixture": 1.36}
-"""The paper quotes all but the last."""
+"""Of Blundell et al. (2015), as the paper quotes them; the mixture from there."""
 PAPER = {
     "error": {"sgd": 1.536, "sgld": 1.271, "student": 1.307} | BLUNDELL,
     "log_likelihood": {"sgd": -0.0613, "sgld": -0.0419, "student": -0.0502},

@@ -27,9 +27,7 @@ PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
 DRAWS = 200
 """Draws from dropout and variational inference to predict with."""
-
 TRIAL = "a split of the data into a part to learn from and a part to score on"
-
 Noise = Literal["known", "sampled", "input"]
 """What the teacher takes the noise of the target to be: known, one unknown level, or a function of the input."""
 

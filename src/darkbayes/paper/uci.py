@@ -25,7 +25,6 @@ from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
 
 DATASETS = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
-
 BEST = replace(
     boston.BEST,
     noise=("sampled",),
@@ -37,19 +36,15 @@ BEST = replace(
     settings=replace(boston.BEST.settings, update_every=2),
     comparators=None,
 )
-
 PRESETS = {
     "best": BEST,
     "auto": replace(BEST, step_size="auto"),
     "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000),
 }
-
 RIVALS = ("student", "pbp, published")
 """Ours and the one to beat."""
-
 UNTOLD = (None,) * len(DATASETS)
 """For numbers that were published without standard errors."""
-
 PUBLISHED: dict[str, dict[str, tuple[Sequence[float], Sequence[float | None]]]] = {
     "log_likelihood": {
         "vi": ((-2.90, -3.39, -2.39, 0.90, -2.89, -0.98, -3.43), (0.07, 0.02, 0.03, 0.01, 0.01, 0.01, 0.16)),
