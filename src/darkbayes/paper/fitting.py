@@ -12,7 +12,7 @@ from darkbayes.model import Posterior, mlp
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.runs import Run
 from darkbayes.student import Settings, Student
-from darkbayes.teacher import MinibatchChain
+from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key, PyTree
 
 

@@ -38,7 +38,9 @@ from darkbayes.predict import predict_average, predict_draws, predict_plugin, pr
 from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import Run, row
 from darkbayes.student import DistillationState, Settings, Student, distillation, image_queries, jitter, side_by_side
-from darkbayes.teacher import at, minibatch_chain, sgld
+from darkbayes.teacher import minibatch_chain
+from darkbayes.teacher.samplers import sgld
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0

@@ -31,17 +31,10 @@ from darkbayes.paper.fitting import fit_trials, trained, tuned
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Queries, distillation, jitter, mix, side_by_side
-from darkbayes.teacher import (
-    AutoStep,
-    at,
-    default_sampler,
-    fisher_sgld,
-    minibatch_chain,
-    nuts_chain,
-    sample,
-    sgld,
-    stepped,
-)
+from darkbayes.teacher import minibatch_chain, nuts_chain, sample
+from darkbayes.teacher.samplers import AutoStep, default_sampler, fisher_sgld, sgld
+from darkbayes.teacher.samplers.schedules import stepped
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50

@@ -19,16 +19,11 @@ from darkbayes.predict import predict_average, predict_draws, predict_plugin, pr
 from darkbayes.report import Names, RunWords, figures, measured
 from darkbayes.runs import Run, row
 from darkbayes.student import Queries, Student, distillation
-from darkbayes.teacher import (
-    MinibatchChain,
-    default_sampler,
-    minibatch_chain,
-    nuts_chain,
-    sample,
-    sgld,
-    split_rhat,
-    stepped,
-)
+from darkbayes.teacher import minibatch_chain, nuts_chain, sample
+from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.diagnostics.convergence import split_rhat
+from darkbayes.teacher.samplers import default_sampler, sgld
+from darkbayes.teacher.samplers.schedules import stepped
 from darkbayes.types import Array, Data, Key
 
 TEACHER = "teacher."
