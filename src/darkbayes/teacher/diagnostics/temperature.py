@@ -83,14 +83,6 @@ def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | Non
     """Temperature and noise at `draws`, which lie along the first axis; None for a chain that holds no data.
 
     It takes a gradient over all examples, and `BATCHES` over minibatches, for each draw.
-
-    Args:
-        chain: what the draws come from.
-        draws: along the first axis.
-        key: where the minibatches come from.
-
-    Returns:
-        Temperature and noise of each draw, if there are data.
     """
     data = getattr(chain, "data", None)
     if data is None:
@@ -144,14 +136,7 @@ def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
 
 
 def chains_kinetic_temperature(states: Any) -> float | None:
-    """That of the states of chains; None unless a transformation among them holds `momentum`.
-
-    Args:
-        states: the states of chains, along the first axis.
-
-    Returns:
-        The temperature, if there is one.
-    """
+    """That of the states of chains; None unless a transformation among them holds `momentum`."""
     if jax.tree.leaves(getattr(states, "momentum", None)):
         return kinetic_temperature(states.momentum, getattr(states, "friction", 0.0))
     parts = states.values() if isinstance(states, dict) else states if isinstance(states, tuple) else ()

@@ -116,12 +116,5 @@ def _judge(chains: int, rhat: float, effective: float) -> Verdict:
 
 
 def worst_of(runs: Sequence[Agreement]) -> int:
-    """The place of the run that fares worst; of several with the same code, the one with the largest R-hat.
-
-    Args:
-        runs: at least one.
-
-    Returns:
-        Its index.
-    """
+    """The place of the run that fares worst; of several with the same code, the one with the largest R-hat."""
     return max(range(len(runs)), key=lambda place: (WORSE.index(runs[place].verdict.code), runs[place].rhat))

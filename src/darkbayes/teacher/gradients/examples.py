@@ -37,9 +37,7 @@ def _together(posterior: Posterior, params: Draw, losses: Array, gradients: PyTr
 
 
 class _PerExample(Stateless):
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         losses, gradients = _of_examples(posterior, batch, params)
         value, grads = _together(posterior, params, losses, gradients)
         extras = {"per_example": gradients, "num_data": posterior.num_data, "all_data": batch is data}
@@ -71,9 +69,7 @@ def per_example() -> Gradients:
 class _FisherMetric(Stateless):
     probes: int
 
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         def fisher(params: Draw) -> tuple[PyTree, Any]:
             losses, gradients = _of_examples(posterior, batch, params)
             squares = jax.tree.map(lambda leaf: at_least_single(leaf) ** 2, gradients)
@@ -96,13 +92,5 @@ def fisher_metric(probes: int = 1) -> Gradients:
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> import darkbayes as db
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> draw = posterior.init(jax.random.key(1), data.x)
-    >>> estimate = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
-    >>> estimate.extras["metric"].network[0].weight.shape, estimate.extras["metric_gradient"].network[0].weight.shape
-    ((4, 2), (4, 2))
     """
     return _FisherMetric(require_count("probes", probes))

@@ -31,11 +31,17 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
-from darkbayes.teacher.samplers.auto import auto
+from darkbayes.model import Posterior
+from darkbayes.teacher.samplers.adaptation import (
+    check_adapt_steps,
+    mean_of_squares,
+    noisy,
+    share_of_new,
+    zeros_in_single,
+)
+from darkbayes.teacher.samplers.auto import AutoStep, auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class FisherState(NamedTuple):
@@ -72,13 +78,6 @@ def fisher_sgld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = fisher_sgld(0.02, prior_precision=1.0, batch_share=0.1)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
@@ -89,19 +88,16 @@ def fisher_sgld(
     require_share("friction", friction, one=True)
     require_share("decay", decay)
     adapt_steps = check_adapt_steps(adapt_steps)
-    information, excess = (
-        (1.0, 0.0) if batch_share is None else (batch_share / (1 + batch_share), 1 / (1 + batch_share))
-    )
+    information, excess = 1.0, 0.0
+    if batch_share is not None:
+        information, excess = batch_share / (1 + batch_share), 1 / (1 + batch_share)
 
     def init(params: PyTree) -> FisherState:
-        momentum = None if friction == 1.0 else zeros_in_single(params)
-        return FisherState(
-            jnp.zeros((), jnp.int32), zeros_in_single(params), momentum, jnp.asarray(friction, jnp.float32)
-        )
+        zeros = zeros_in_single(params)
+        momentum = None if friction == 1.0 else zeros
+        return FisherState(jnp.zeros((), jnp.int32), zeros, momentum, jnp.asarray(friction, jnp.float32))
 
-    def update(
-        grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, FisherState]:
+    def move(grads: PyTree, state: FisherState, noise: PyTree, **extra: Any) -> tuple[PyTree, FisherState]:
         step, own = eta(state.count), 2.0 * friction * warmth(state.count)
         squares = mean_of_squares(state.squares, grads, share_of_new(state.count, decay, adapt_steps))
         strides = jax.tree.map(lambda square: jnp.sqrt(0.5 * step / (information * square + prior_precision)), squares)
@@ -111,11 +107,32 @@ def fisher_sgld(
             spread = jnp.sqrt(jnp.maximum(own - stride**2 * excess * square, 0.1 * own))
             return -stride * g.astype(square.dtype) + spread * xi.astype(square.dtype)
 
-        momentum = jax.tree.map(push, grads, squares, strides, normal_like(key, grads))
+        momentum = jax.tree.map(push, grads, squares, strides, noise)
         if state.momentum is not None:
             momentum = jax.tree.map(lambda new, old: new + (1.0 - friction) * old, momentum, state.momentum)
-        updates = jax.tree.map(lambda stride, m, g: jnp.asarray(stride * m, g.dtype), strides, momentum, grads)
         kept = None if state.momentum is None else momentum
-        return updates, FisherState(state.count + 1, squares, kept, state.friction)
+        return jax.tree.map(jnp.multiply, strides, momentum), state._replace(squares=squares, momentum=kept)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(init, move)
+
+
+def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
+    """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
+
+    Args:
+        posterior: what it will explore.
+        batch_size: examples of a step; None for all of them.
+
+    Returns:
+        The sampler.
+
+    >>> import darkbayes as db
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> default_sampler(posterior, batch_size=None).tuned
+    False
+    """
+    share = None if batch_size is None else batch_size / posterior.num_data
+    if share is not None and not eqx.is_array(share):
+        share = min(1.0, share)
+    precision = getattr(posterior.prior, "precision", 1.0)
+    return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=0.1)

@@ -27,11 +27,16 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
+from darkbayes.teacher.samplers.adaptation import (
+    check_adapt_steps,
+    mean_of_squares,
+    noisy,
+    share_of_new,
+    zeros_in_single,
+)
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class PSGLDState(NamedTuple):
@@ -67,13 +72,6 @@ def psgld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = psgld(1e-5, num_data=1000, adapt_steps=500)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     num_data = require_count("num_data", num_data)
@@ -81,17 +79,8 @@ def psgld(
     require_positive("damping", damping)
     adapt_steps = check_adapt_steps(adapt_steps)
 
-    def init(params: PyTree) -> PSGLDState:
-        return PSGLDState(jnp.zeros((), jnp.int32), zeros_in_single(params))
-
-    def update(
-        grads: PyTree,
-        state: PSGLDState,
-        params: PyTree | None = None,
-        *,
-        key: Key,
-        curvature: PyTree | None = None,
-        **extra: Any,
+    def move(
+        grads: PyTree, state: PSGLDState, noise: PyTree, *, curvature: PyTree | None = None, **extra: Any
     ) -> tuple[PyTree, PSGLDState]:
         step, heat = eta(state.count), warmth(state.count)
         share = share_of_new(state.count, decay, adapt_steps)
@@ -103,7 +92,6 @@ def psgld(
         if gamma:
             if curvature is None:
                 raise InvalidInput("psgld(gamma=True) needs the curvature at each step: use gradients=with_curvature()")
-
             filled = state.count.astype(jnp.float32) * (1.0 - decay) >= 1.0
             weight = jnp.where(filled, share, jnp.zeros_like(share))
 
@@ -113,11 +101,9 @@ def psgld(
 
             drifts = jax.tree.map(correct, drifts, scales, means, squares, curvature)
 
-        def move(g: Array, drift: Array, scale: Array, xi: Array) -> Array:
-            moved = -0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)
-            return jnp.asarray(moved, g.dtype)
+        def shift(drift: Array, scale: Array, xi: Array) -> Any:
+            return -0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)
 
-        updates = jax.tree.map(move, grads, drifts, scales, normal_like(key, grads))
-        return updates, PSGLDState(state.count + 1, squares)
+        return jax.tree.map(shift, drifts, scales, noise), state._replace(squares=squares)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: PSGLDState(jnp.zeros((), jnp.int32), zeros_in_single(params)), move)

@@ -34,7 +34,7 @@ I is a running mean over steps, and g and I are of the same batch; freeze it (`a
 transition.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,18 +42,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGFSState(NamedTuple):
-    """The number of steps taken, and I: its diagonal like the weights, or all of it as one matrix."""
-
-    count: Array
-    information: PyTree
+from darkbayes.types import Array, PyTree
 
 
 @auto(compensates=True)
@@ -100,9 +92,9 @@ def sgfs(
     if adapt_steps is not None:
         adapt_steps = require_count("adapt_steps", adapt_steps)
 
-    def init(params: PyTree) -> SGFSState:
+    def init(params: PyTree) -> InformationState:
         # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        information = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
+        information = optax.tree.zeros_like(params, dtype=jnp.float32)
         if full:
             size = sum(leaf.size for leaf in jax.tree.leaves(params))
             if size > full_limit:
@@ -111,23 +103,22 @@ def sgfs(
                     f"use full=False, or allow it with full_limit={size}"
                 )
             information = jnp.zeros((size, size), jnp.float32)
-        return SGFSState(jnp.zeros((), jnp.int32), information)
+        return InformationState(jnp.zeros((), jnp.int32), information)
 
-    def update(
+    def move(
         grads: PyTree,
-        state: SGFSState,
-        params: PyTree | None = None,
+        state: InformationState,
+        noise: PyTree,
         *,
-        key: Key,
         per_example: PyTree = None,
         num_data: int | None = None,
         all_data: bool = False,
         **extra: Any,
-    ) -> tuple[PyTree, SGFSState]:
+    ) -> tuple[PyTree, InformationState]:
         if per_example is None or num_data is None:
             raise InvalidInput("sgfs needs gradients of single examples: minibatch_chain(..., gradients=per_example())")
         if not jax.tree.leaves(grads):
-            return grads, SGFSState(state.count + 1, state.information)
+            return grads, state
         number = len(jax.tree.leaves(per_example)[0])
         if number < 2:
             raise InvalidInput(
@@ -136,10 +127,9 @@ def sgfs(
         step, warm = eta(state.count), warmth(state.count)
         excess = 0.0 if all_data else num_data / number
         share = share_of_new(state.count, decay, adapt_steps)
-
-        grads_, per_example, noise = _single(grads), _single(per_example), _single(normal_like(key, grads))
+        grads, per_example, noise = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (grads, per_example, noise))
         if full:
-            flat, restore = ravel_pytree(grads_)
+            flat, restore = ravel_pytree(grads)
             rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(per_example)
             centred = rows - jnp.mean(rows, axis=0, keepdims=True)
             information = state.information + share * (centred.T @ centred / (number - 1) - state.information)
@@ -147,25 +137,20 @@ def sgfs(
             precision = of_data + prior_precision * jnp.eye(len(flat), dtype=jnp.float32)
             scale = (1 + 4 / step) * precision + (excess / warm) * of_data
             nu = jnp.sqrt(4 * warm / step) * (jnp.linalg.cholesky(precision) @ ravel_pytree(noise)[0])
-            moves = restore(2 * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scale), True), nu - flat))
+            updates = restore(2 * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scale), True), nu - flat))
         else:
 
             def learn(information: Array, examples: Array) -> Array:
                 return information + share * (jnp.var(examples, axis=0, ddof=1) - information)
 
-            def move(g: Array, information: Array, xi: Array) -> Array:
+            def shift(g: Array, information: Array, xi: Array) -> Array:
                 of_data = num_data * information
                 precision = of_data + prior_precision
                 scale = (1 + 4 / step) * precision + (excess / warm) * of_data
                 return 2 * (jnp.sqrt(4 * warm / step * precision) * xi - g) / scale
 
             information = jax.tree.map(learn, state.information, per_example)
-            moves = jax.tree.map(move, grads_, information, noise)
-        updates = jax.tree.map(lambda moved, g: moved.astype(g.dtype), moves, grads)
-        return updates, SGFSState(state.count + 1, information)
+            updates = jax.tree.map(shift, grads, information, noise)
+        return updates, state._replace(information=information)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def _single(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+    return noisy(init, move)

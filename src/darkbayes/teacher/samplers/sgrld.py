@@ -22,25 +22,17 @@ Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H
 stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGRLDState(NamedTuple):
-    """The number of steps taken, and F."""
-
-    count: Array
-    information: PyTree
+from darkbayes.types import Array, PyTree
 
 
 @auto()
@@ -81,21 +73,13 @@ def sgrld(
     if adapt_steps is not None:
         adapt_steps = require_count("adapt_steps", adapt_steps)
 
-    def init(params: PyTree) -> SGRLDState:
+    def init(params: PyTree) -> InformationState:
         # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        information = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
-        return SGRLDState(jnp.zeros((), jnp.int32), information)
+        return InformationState(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params, dtype=jnp.float32))
 
-    def update(
-        grads: PyTree,
-        state: SGRLDState,
-        params: PyTree | None = None,
-        *,
-        key: Key,
-        metric: PyTree = None,
-        metric_gradient: PyTree = None,
-        **extra: Any,
-    ) -> tuple[PyTree, SGRLDState]:
+    def move(
+        grads: PyTree, state: InformationState, noise: PyTree, *, metric: Any = None, metric_gradient: Any = None, **_
+    ) -> tuple[PyTree, InformationState]:
         if metric is None or metric_gradient is None:
             raise InvalidInput("sgrld needs a metric and its gradient: minibatch_chain(..., gradients=fisher_metric())")
         step, warm = eta(state.count), warmth(state.count)
@@ -104,16 +88,15 @@ def sgrld(
         def learn(information: Array, now: Array) -> Array:
             return information + share * (now.astype(jnp.float32) - information)
 
-        def move(g: Array, information: Array, change: Array, xi: Array) -> Array:
+        def shift(g: Array, information: Array, change: Array, xi: Array) -> Any:
             scale = 1.0 / (information + prior_precision)
             drift = -scale * g.astype(jnp.float32)
             if gamma:
                 drift = drift - warm * share * change.astype(jnp.float32) * scale**2
-            moved = 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
-            return jnp.asarray(moved, g.dtype)
+            return 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
 
         information = jax.tree.map(learn, state.information, metric)
-        updates = jax.tree.map(move, grads, information, metric_gradient, normal_like(key, grads))
-        return updates, SGRLDState(state.count + 1, information)
+        updates = jax.tree.map(shift, grads, information, metric_gradient, noise)
+        return updates, state._replace(information=information)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(init, move)
