@@ -1,9 +1,9 @@
 """How the posterior is explored."""
 
 from darkbayes.teacher.chain import minibatch_chain as minibatch_chain
+from darkbayes.teacher.chain import sample as sample
 from darkbayes.teacher.distributed.chain import distributed_chain as distributed_chain
 from darkbayes.teacher.nuts import nuts_chain as nuts_chain
-from darkbayes.teacher.sampling import sample as sample
 from darkbayes.teacher.tuning import Choices as Choices
 from darkbayes.teacher.tuning import tune as tune
 from darkbayes.teacher.tuning import tune_all as tune_all

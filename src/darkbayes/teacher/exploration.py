@@ -68,6 +68,11 @@ class Measured:
     burn_in: int
     seconds_per_step: float
 
+    def of_each(self) -> list[dict[str, Any]]:
+        """By chain, what was measured of it alone."""
+        arrays = {name: value.tolist() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return [dict(zip(arrays, values, strict=True)) for values in zip(*arrays.values(), strict=True)]
+
 
 def explore(
     chains: Sequence[MinibatchChain],
@@ -118,8 +123,7 @@ def _finite_phase(
 ) -> tuple[Chains, Any, np.ndarray, float]:
     """A phase of `length` steps, begun again with smaller ones where chains leave the finite numbers.
 
-    Returns:
-        The states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
+    Returns the states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
     """
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -147,10 +151,7 @@ def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
 
 
 def _rise(log_density: np.ndarray) -> np.ndarray:
-    """How far the mean log posterior of the second half of a phase is above that of the first, in standard deviations.
-
-    `log_density` is ``[runs, chains, looks]``.
-    """
+    """How far the log posterior, ``[runs, chains, looks]``, rises from half to half, in standard deviations."""
     half = log_density.shape[-1] // 2
     first, second = log_density[..., :half], log_density[..., half:]
     spread = np.sqrt(second.var(axis=-1).mean(axis=-1))

@@ -182,19 +182,7 @@ def tune_all(
         length, reason = max(measured.burn_in + thin, max_steps), "the most that were allowed"
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
     choices = [
-        Choices(
-            step_size=float(measured.step_size[k]),
-            stiffness=float(measured.stiffness[k]),
-            heating=float(measured.heating[k]),
-            burn_in=measured.burn_in,
-            autocorrelation=float(measured.autocorrelation[k]),
-            rhat=float(measured.rhat[k]),
-            thin=thin,
-            steps=length,
-            reason=reason,
-            settled=bool(measured.settled[k]),
-        )
-        for k in range(len(chains))
+        Choices(**own, burn_in=measured.burn_in, thin=thin, steps=length, reason=reason) for own in measured.of_each()
     ]
     return [with_choices(*pair) for pair in zip(chains, choices, strict=True)], choices
 
@@ -207,12 +195,7 @@ def with_choices(chain: MinibatchChain, choices: Choices) -> MinibatchChain:
 
 
 def _length(
-    measured: Measured,
-    tau: float,
-    num_chains: int,
-    steps: int | None,
-    seconds: float | None,
-    effective: int | None,
+    measured: Measured, tau: float, num_chains: int, steps: int | None, seconds: float | None, effective: int | None
 ) -> tuple[int, str]:
     if steps is not None:
         return require_count("steps", steps, least=measured.burn_in + 1), "as asked for"

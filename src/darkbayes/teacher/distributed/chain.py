@@ -29,6 +29,7 @@ compares with that, and with the posterior at a step size where h^2 is lost in t
 stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,7 +50,6 @@ from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
 from darkbayes.teacher.distributed.workers import (
-    agree,
     attempt,
     gather,
     hand_on,
@@ -133,13 +133,11 @@ class DistributedChain(eqx.Module):
         Returns:
             The draws on every process, with leading axes ``[processes * num_chains, num_draws]``, a row per chain.
         """
-        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
 
         def nothing(draws: Draw) -> Draw:
             return jax.tree.map(lambda leaf: jnp.zeros((len(leaf), num_draws, *leaf.shape[1:]), leaf.dtype), draws)
 
-        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
-        kept = self._run(key, settings, nothing, _put, folder, label)
+        kept = self._run(nothing, _put, key, num_draws, num_chains, folder, save_seconds, label)
 
         def of_groups(leaf: np.ndarray) -> Array:
             by_round = np.moveaxis(leaf, 2, 1)  # [workers, rounds, chains, ...]
@@ -148,30 +146,18 @@ class DistributedChain(eqx.Module):
 
         return jax.tree.map(of_groups, gather(kept))
 
-    def average(
-        self,
-        key: Key,
-        x: Any,
-        *,
-        num_draws: int,
-        num_chains: int = 1,
-        folder: Path | str | None = None,
-        save_seconds: float = SAVE_SECONDS,
-        label: str | None = None,
-    ) -> Average:
+    def average(self, key: Key, x: Any, *, num_draws: int, **settings: Any) -> Average:
         """What all draws predict together at `x`, in memory that does not grow with their number.
 
         The arguments are those of `sample`, and `x` the same on all processes; `darkbayes.predict_average` makes
         predictions of the result.
         """
-        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
         x = place_whole(as_inputs(x))
 
         def add(draws: Draw, average: Average, number: Array) -> Average:
             return _add(self.posterior, average, draws, x)
 
-        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
-        parts = gather(self._run(key, settings, lambda draws: _empty(self.posterior, draws, x), add, folder, label))
+        parts = gather(self._run(lambda draws: _empty(self.posterior, draws, x), add, key, num_draws, **settings))
         # All parts have taken in equally many draws.
         mean = jax.tree.map(lambda means: jnp.mean(means, axis=0), parts.mean)
         variance = jax.tree.map(lambda v, m: jnp.mean(v, axis=0) + jnp.var(m, axis=0), parts.variance, parts.mean)
@@ -179,21 +165,25 @@ class DistributedChain(eqx.Module):
 
     def _run(
         self,
-        key: Key,
-        settings: dict[str, Any],
         nothing: Callable[[Draw], PyTree],
         add: Callable[[Draw, PyTree, Array], PyTree],
-        folder: Path | str | None,
-        label: str | None,
+        key: Key,
+        num_draws: int,
+        num_chains: int = 1,
+        folder: Path | str | None = None,
+        save_seconds: float = SAVE_SECONDS,
+        label: str | None = None,
     ) -> PyTree:
         """Run to the last round and return what was kept here."""
+        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
+        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
         here, workers = jax.process_index(), jax.process_count()
-        rounds = self.burn_in + settings["num_draws"]
-        state = self._start(key, settings["num_chains"], nothing)
+        rounds = self.burn_in + num_draws
+        state = self._start(key, num_chains, nothing)
         part = None if folder is None else Path(folder) / f"worker-{here}"
         if part is not None:
-            state = self._found(part, state)
+            state = self._last_saved(part, state)
         first, shard = int(state.round), self.at_shard(state.lengths)
         saved, times = time.monotonic(), []
         quiet = label is None or here != 0
@@ -205,12 +195,13 @@ class DistributedChain(eqx.Module):
                 end, stop = number + 1 == rounds, stop_asked(number)
                 if not (end or stop or (number + 1) % workers == 0):
                     continue
-                due = agree(_problem(shard, state.chains), time.monotonic() - saved >= settings["save_seconds"])
+                fine = functools.partial(raise_on_failure, shard, state.chains)
+                _, due = attempt(fine, wish=time.monotonic() - saved >= save_seconds)
                 if not (end or stop or state.settled) and len(times) > TIMED_ROUNDS:
                     state = _settled(state, times[1:])  # The first one compiled.
                     shard = self.at_shard(state.lengths)
                 if part is not None and (due or end or stop):
-                    _save(part, state)
+                    attempt(functools.partial(save_checkpoint, part, state, int(state.round)))
                     saved = time.monotonic()
                 if stop and not end:
                     where = "nothing is saved, as there is no folder" if part is None else "start again to go on"
@@ -247,9 +238,9 @@ class DistributedChain(eqx.Module):
         chains = hand_on(chains, move_after(number, jax.process_count()))
         return state._replace(round=np.int32(number + 1), chains=chains, kept=kept), seconds
 
-    def _found(self, part: Path, state: TourState) -> TourState:
+    def _last_saved(self, part: Path, state: TourState) -> TourState:
         """The last round that all processes have saved, or `state` if there is none."""
-        mine = attempt(lambda: checkpoint_steps(part))[-2:]
+        mine = attempt(lambda: checkpoint_steps(part))[0][-2:]
         all_parts = gather(np.array([-1] * (2 - len(mine)) + mine, np.int32))
         common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
@@ -266,17 +257,17 @@ class DistributedChain(eqx.Module):
             stored = load_checkpoint(part, state)
             return state if stored is None else self._checked(part, stored[0], state)
 
-        return attempt(load)
+        return attempt(load)[0]
 
     def _checked(self, part: Path, stored: TourState, fresh: TourState) -> TourState:
         same = {
-            "a seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
+            "seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
             "shards": np.array_equal(stored.examples, fresh.examples),
             "trajectories": self.follow_speed or np.array_equal(stored.lengths, fresh.lengths),
         }
         for name, is_same in same.items():
             if not is_same:
-                raise RunError(f"{part} was made with other {name.removeprefix('a ')}: choose another folder")
+                raise RunError(f"{part} was made with other {name}: choose another folder")
         small = {name: np.asarray(getattr(stored, name)) for name in ("examples", "round", "lengths", "settled")}
         return stored._replace(chains=place(stored.chains), **small)
 
@@ -332,13 +323,13 @@ def distributed_chain(
 
     workers = jax.process_count()
     follow_speed = not isinstance(trajectory, Sequence)
-    asked = [trajectory] * workers if not isinstance(trajectory, Sequence) else trajectory
+    asked = trajectory if isinstance(trajectory, Sequence) else [trajectory] * workers
     lengths = tuple(require_count("trajectory", length) for length in asked)
     if len(lengths) != workers:
         raise InvalidInput(
             f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each"
         )
-    data, size = attempt(check)
+    (data, size), _ = attempt(check)
     require_alike(
         burn_in=require_count("burn_in", burn_in, least=0),
         trajectory=(lengths, follow_speed),
@@ -358,23 +349,10 @@ def distributed_chain(
     )
 
 
-def _problem(shard: MinibatchChain, chains: Chains) -> Exception | None:
-    """What is wrong with the chains that are here, if anything."""
-    try:
-        raise_on_failure(shard, chains)
-    except Exception as problem:
-        return problem
-    return None
-
-
 def _settled(state: TourState, times: list[float]) -> TourState:
     """With lengths that follow the speeds of the workers, as each has measured its own; so far all are alike."""
     speeds = gather(np.float32(1.0 / np.median(times)))
     return state._replace(lengths=lengths_by_speed(int(state.lengths[0]), speeds), settled=np.array(True))
-
-
-def _save(part: Path, state: TourState) -> None:
-    attempt(lambda: save_checkpoint(part, state, int(state.round)))
 
 
 @eqx.filter_jit(donate="all-except-first")

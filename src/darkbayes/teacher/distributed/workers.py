@@ -59,28 +59,22 @@ def gather(tree: PyTree) -> PyTree:
         return multihost_utils.process_allgather(tree)
 
 
-def agree(problem: Exception | None, wish: bool = False) -> bool:
-    """Go on only if no process has a problem: it raises its own, the others say whose message to read.
+def attempt(function: Callable[[], Any], wish: bool = False) -> tuple[Any, bool]:
+    """Go on only if `function` raises nothing on any process: one raises its own, others say whose message to read.
 
-    Returns the `wish` of the first process, which so decides for all.
+    Returns what it returns here, and the `wish` of the first process, which so decides for all.
     """
-    problems, wishes = gather(np.array([problem is not None, wish])).T
-    if problem is not None:
-        raise problem
-    if problems.any():
-        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
-    return bool(wishes[0])
-
-
-def attempt(function: Callable[[], Any]) -> Any:
-    """What a function of one process returns, once all processes have called theirs without an error."""
     result, problem = None, None
     try:
         result = function()
     except Exception as raised:
         problem = raised
-    agree(problem)
-    return result
+    problems, wishes = gather(np.array([problem is not None, wish])).T
+    if problem is not None:
+        raise problem
+    if problems.any():
+        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
+    return result, bool(wishes[0])
 
 
 def require_alike(**settings: Any) -> None:
@@ -109,9 +103,8 @@ def _on_the_mesh(chains: Chains) -> tuple[PyTree, PyTree]:
 
 
 def _as_bytes(leaf: Array) -> Array:
-    if leaf.dtype == bool:
-        return leaf.astype(jnp.uint8).reshape(-1)
-    return jax.lax.bitcast_convert_type(leaf, jnp.uint8).reshape(-1)
+    plain = leaf.astype(jnp.uint8) if leaf.dtype == bool else jax.lax.bitcast_convert_type(leaf, jnp.uint8)
+    return plain.reshape(-1)
 
 
 def _from_bytes(part: Array, like: Array) -> Array:
