@@ -2,19 +2,15 @@
 
 The chains run in phases, each twice as long as the one before. At a few moments of a phase it is measured
 
-    how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step
-                                  multiplies the distance from the mode along that direction by 1 - s. Beyond 2 chains
-                                  diverge; below, SGLD inflates the variance to 1 / (1 - s/2) of the exact one, and
-                                  momentum less;
+    how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step multiplies the distance
+                                  from the mode along that direction by 1 - s. Beyond 2 chains diverge; below, SGLD
+                                  inflates the variance to 1 / (1 - s/2) of the exact one, and momentum less;
     how hot minibatches make it   the variance that their gradients add to the sampler's own noise, as a share of it;
 
-and after it eta is set so that both keep to their limits at nine of ten moments. It is also measured how many steps the
-predictions take to forget where they were. Burn-in is over once eta has settled, the log posterior rises over a phase
-no more than it fluctuates, and the phase is many times as long as the predictions' memory. Thinning and length follow
-from that memory.
-
-The run itself begins afresh, with these numbers and nothing else, so that its configuration is all it takes to repeat
-it.
+and after it eta is set so that both keep to their limits at nine of ten moments. Burn-in is over once eta has settled,
+the log posterior rises over a phase no more than it fluctuates, and the phase is many times as long as the predictions
+take to forget where they were. Thinning and length follow from that memory. The run itself begins afresh, with these
+numbers and nothing else, so that its configuration is all it takes to repeat it.
 """
 
 import dataclasses

@@ -4,12 +4,9 @@ With U the negative log posterior of d weights theta, draws from p(theta | data)
 virial theorem: integrate by parts). The mean of theta . grad U / d is the *configurational* temperature: 1 for the
 Bayes posterior, above it where steps or minibatch noise are too large, and T for a sampler that was told so.
 
-Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square tells the *kinetic* temperature without a word
-about step size or preconditioner. As steps get small it tends to T where friction and noise act exactly (`baoa`), and
-to 2 T / (2 - alpha) where a step takes alpha of the momentum away and adds noise of variance 2 alpha T; their states
-hold this `friction`.
-
-Wenzel et al. (2020) check stochastic-gradient samplers by both.
+Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square is the *kinetic* temperature. As steps get small
+it tends to T where friction and noise act exactly (`baoa`), and to 2 T / (2 - alpha) where a step takes alpha of the
+momentum away and adds noise of variance 2 alpha T; their states hold this `friction`. Wenzel et al. (2020) use both.
 """
 
 from typing import Any, NamedTuple

@@ -5,28 +5,25 @@ take tau_s steps, a *trajectory*, with minibatches of M of its examples and the 
 
     g_s(theta) = grad log p(theta) + N_s/(M q_s) sum_i grad log p(y_i | x_i, theta),    q_s = tau_s / sum_r tau_r,
 
-then every group is handed to another process (`tours.py`). Any sampler that is an optax transformation can take the
-steps; its state travels along. Chains are all that travels: a few sets of weights a round, however large the data.
+then every group is handed to another process (`tours.py`), with the state of its sampler, any optax transformation.
 
-**Why it is right.** Every chain gets one trajectory at each shard in a tour, so a share q_s of its steps is taken
-at shard s, and its drift averaged over the steps of a tour is
+**Why it is right.** Every chain gets one trajectory at each shard in a tour, a share q_s of its steps at shard s, so
+its drift averaged over a tour is
 
     sum_s q_s E[g_s] = sum_s q_s grad log p(theta) + sum_s q_s N_s/q_s (1/N_s) sum_{i in s} grad log p(y_i | x_i, theta)
                      = grad log p(theta | data),
 
-for shards of any sizes and trajectories of any lengths. The prior is in every step and is not scaled, as the shares sum
-to one. (With a step size that falls, q_s is a share of the sum of step sizes: let it change little within a tour.)
+for shards of any sizes and trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step
+sizes: let it change little within a tour.)
 
 **Why lengths follow speed.** A round ends when the slowest is done. With tau_s in proportion to the steps a second that
-worker s makes, all end together, and q_s, the share that was really taken, puts right what the fast ones take more.
-Lengths change only between two tours, so that no tour mixes two sets of shares.
+worker s makes, all end together. Lengths change only between two tours, so that no tour mixes two sets of shares.
 
 **How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h the product of step size,
 trajectory and curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels
-as tours change direction, over draws that are kept at the end of every round of two tours. On a linear model the update
-is affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/teacher/distributed
-compares with that, and with the posterior at a step size where h^2 is lost in the noise. The step size must suit the
-stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
+as tours change direction, over draws kept at the end of every round of two tours. On a linear model the exact law
+solves a discrete Lyapunov equation over two tours, with which tests/teacher/distributed compares. The step size must
+suit the stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
 
 import functools

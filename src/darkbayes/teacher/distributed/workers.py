@@ -1,14 +1,12 @@
 """What the processes of a distributed run do together, by JAX's own collectives: agree, gather, hand chains on.
 
-All devices form a mesh with the axes `chain` and `data`: along `data` lie the processes, each with a shard of its own,
-along `chain` the devices of a process, which share its shard and divide its chains among them. Data never leave their
-process; chains travel along `data`.
+All devices form a mesh: along `data` lie the processes, each with a shard of its own, along `chain` the devices of a
+process, which share its shard and divide its chains among them. Data never leave their process.
 
-JAX waits for a process that is slow, and notices one that is dead. Where a connection breaks, `WorkerLost` is raised at
-once. Where the first process is gone, which coordinates all, or where heartbeats stay away (for
-``heartbeat_timeout_seconds`` of ``jax.distributed.initialize``), JAX ends the process with a message of its own. After
-`WorkerLost` a process should leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are
-missed, and so do all that wait for this one.
+JAX waits for a process that is slow. Where a connection breaks, `WorkerLost` is raised at once. Where the first process
+is gone, which coordinates all, or where heartbeats stay away (``heartbeat_timeout_seconds`` of
+``jax.distributed.initialize``), JAX ends the process with a message of its own. After `WorkerLost` a process should
+leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are missed.
 """
 
 import functools

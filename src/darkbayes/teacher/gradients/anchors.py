@@ -5,16 +5,13 @@ With U and U_B as in `darkbayes.teacher.gradients.base`, and an anchor a at whic
     g = grad U(a) + grad U_B(theta) - grad U_B(a)
       = grad U(a) + [grad -log p(theta) - grad -log p(a)] + N/M sum_B [grad_i(theta) - grad_i(a)].
 
-It has the mean of grad U(theta), whatever the anchor, and the prior's part is exact. Its variance is that of
-N/M sum_B [grad_i(theta) - grad_i(a)]: none at the anchor, and growing with the square of the distance from it, where
-that of the plain gradient stays. On a linear regression it is N^2/M times the variance over examples of
-x_i x_i^T (theta - a), whatever the residuals. U itself is estimated in the same way.
+It has the mean of grad U(theta), whatever the anchor, and the prior's part is exact. Its variance, that of the last
+sum, is none at the anchor and grows with the square of the distance from it, where that of the plain gradient stays.
 
 A step costs two gradients of the batch. It pays where the posterior is narrow compared with how the gradients of
 examples bend: many examples, few weights. Far from its anchor it has more noise than the plain gradient.
-
-- `control_variates` keeps one anchor, near the mode (Baker et al., 2019).
-- `svrg` takes the chain's own position for anchor, and a new one every so many steps (Dubey et al., 2016).
+`control_variates` keeps one anchor, near the mode (Baker et al., 2019); `svrg` takes the chain's own position, and a
+new one every so many steps (Dubey et al., 2016).
 """
 
 from collections.abc import Callable

@@ -1,13 +1,9 @@
 """Gradients of single examples, and the metric that they make.
 
 With l_i(theta) = -log p(y_i | x_i, theta), the gradient of U_B (see `darkbayes.teacher.gradients.base`) is that of the
-prior plus N/M times the sum of the grad l_i, so that knowing each of them costs memory, M times that of the weights,
-and gives
-
-- their spread, which is the noise of the minibatch and, near the posterior, the information in the data
-  (`per_example`);
-- the mean of their squares, the diagonal of the empirical Fisher information, and how it changes with the weights
-  (`fisher_metric`).
+prior plus N/M times the sum of the grad l_i. Knowing each of them costs memory, M times that of the weights, and gives
+their spread, the noise of the minibatch (`per_example`), and the mean of their squares, the diagonal of the empirical
+Fisher information, with how it changes with the weights (`fisher_metric`).
 """
 
 from typing import Any

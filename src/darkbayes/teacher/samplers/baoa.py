@@ -8,11 +8,10 @@ temperature T and friction alpha = 1 - exp(-gamma h),
     O   m     <- (1 - alpha) m + sqrt(T (1 - (1 - alpha)^2)) xi,    xi ~ N(0, I),
     A   theta <- theta + h/2 m.
 
-The gradient of the next step is taken where the second A ends, so a step costs one gradient. Theta has the law of the
-scheme BAOAB, which only cuts the kick B in two: on a Gaussian with exact gradients that is the target itself, at any
-step size that is stable (eta H < 8 for the stiffest Hessian H); elsewhere the error is of order h^2 = eta/2. Step size
-and friction mean what they do in SGHMC, as long as friction is small. At friction 1 this is the limit method of
-Leimkuhler and Matthews, which moves as SGLD does at half the step size.
+Theta has the law of the scheme BAOAB, which only cuts the kick B in two: on a Gaussian with exact gradients that is the
+target itself, at any step size that is stable (eta H < 8 for the stiffest Hessian H); elsewhere the error is of order
+h^2 = eta/2. Step size and friction mean what they do in SGHMC, as long as friction is small. At friction 1 this is the
+limit method of Leimkuhler and Matthews, which moves as SGLD does at half the step size.
 """
 
 from typing import Any, NamedTuple

@@ -9,18 +9,14 @@ the log posterior estimated on M of N examples, V the running mean of g^2 and la
     theta <- theta + v,
 
 where T is the temperature and C = V / (1 + s) the variance of g, noise that the minibatch brings along and that need
-not be added again. The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the
-sum of C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients
-C = 0 and F = V. (The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
-
-At friction alpha = 1 this is Langevin dynamics without momentum. With less, steps add up over 1/alpha of them, and
-chains forget where they were sooner (see `sghmc`). What is carried along is m = v / sqrt(eta P / 2), whose law depends
-neither on eta nor on P.
+not be added again. eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of
+C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors; with full-data gradients C = 0
+and F = V. (The prior's part of V is left out: P only sets the pace.) At friction alpha = 1 there is no momentum. What
+is carried along is m = v / sqrt(eta P / 2), whose law depends neither on eta nor on P.
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
-changes slowly, over 1 / (1 - decay) steps, so the gradient of P that an exact sampler would add is left out, as is
-customary (Li et al., 2016). Once P is frozen nothing is left out: the update is linear, and on a Gaussian its law is
-exact.
+changes slowly, so its gradient, which an exact sampler would add, is left out (Li et al., 2016). Once P is frozen the
+update is linear, and on a Gaussian its law is exact.
 """
 
 from typing import Any, NamedTuple

@@ -8,16 +8,12 @@ running mean of (g / N)^2, step size eta and temperature T,
 
 with Gamma_i = dG_i / dtheta_i, what keeps the law right while G follows theta. Theta enters V through the present
 gradient alone, whose weight in the mean is s = 1 - decay, so with h the diagonal of the Hessian of the negative log
-posterior (g has the sign of the log posterior)
+posterior (g has the sign of the log posterior) Gamma = s G^2 (g / N) (h / N) / sqrt V. It is s times as small as the
+rest and needs h, so it is left out unless asked for, as in the paper. Once G is frozen it is zero and the update is
+linear: on a Gaussian its law is exact.
 
-    Gamma = s G^2 (g / N) (h / N) / sqrt V.
-
-It is s times as small as the rest and needs h, so it is left out unless asked for, as in the paper. Once G is frozen,
-Gamma is zero and the update is linear: on a Gaussian its law is exact.
-
-The paper's V starts at zero, which makes the first steps ten times too long; here the first steps weigh alike. Until
-there are 1/s of them V can still be the square of a single, small gradient, and Gamma, which grows as G^2, without
-bounds: it sets in after that.
+The paper's V starts at zero, which makes the first steps ten times too long; here they weigh alike. Until there are 1/s
+of them V can still be the square of a single, small gradient, and Gamma without bounds: it sets in after that.
 """
 
 from typing import Any, NamedTuple

@@ -11,27 +11,19 @@ examples of the gradients of single log likelihoods, lambda the precision of the
 At T = 1 and without prior this is their rule, as H + C = gamma N I with gamma = (n + N)/n. The prior belongs in M as
 its curvature, or else the law is off where the data say little.
 
-Why this M: on a posterior N(m, H^-1), where g = -H (theta - m) + noise of covariance C, the update is linear, and its
-stationary covariance S solves S = (1 - 2 M^-1 H) S (1 - 2 M^-1 H)^T + 4 M^-1 (C + 4 T B/eta) M^-1. Put S = T H^-1:
-all cancels if M - H = C/T + 4B/eta, which is the definition of M. So the law is **exact for every eta and every B**,
-discrete steps and minibatch noise included, as far as the posterior is Gaussian and H is its precision. (I is that
-where the model is true: near the posterior the covariance of the gradients is the information.)
+Why this M: on a posterior N(m, H^-1), where g = -H (theta - m) + noise of covariance C, the stationary covariance S
+solves S = (1 - 2 M^-1 H) S (1 - 2 M^-1 H)^T + 4 M^-1 (C + 4 T B/eta) M^-1. Put S = T H^-1: all cancels if
+M - H = C/T + 4B/eta. So the law is **exact for every eta and every B**, discrete steps and minibatch noise included, as
+far as the posterior is Gaussian and H is its precision (I is that where the model is true).
 
-B is free; here it is H, so that eta has no unit and M = (1 + 4/eta) H + C/T. Then
+B is free; here it is H, so that eta has no unit and M = (1 + 4/eta) H + C/T. Then eta -> 0 is Langevin dynamics,
+theta <- theta + eta/2 H^-1 g + N(0, eta T H^-1), right for any posterior. A step shrinks the distance to the mode by
+1 - 2/(1 + 4/eta + N/n): with all data, eta = 4 makes every step a fresh draw; with minibatches, forgetting takes at
+least about N/(2n) steps. eta -> infinity adds no noise but the minibatch's, and with all data only jumps from side to
+side. The diagonal form has the diagonals of I in H, C and M: exact where H is diagonal, and right as eta -> 0. Strongly
+correlated weights need a small eta, as a step is stable while M - H is positive definite.
 
-- eta -> 0 is Langevin dynamics in this package's convention, theta <- theta + eta/2 H^-1 g + N(0, eta T H^-1), whose
-  law tends to the posterior, Gaussian or not, with H frozen;
-- a step shrinks the distance to the mode by 1 - 2 M^-1 H = 1 - 2/(1 + 4/eta + N/n): with gradients of all data, eta = 4
-  makes every step a fresh draw; with minibatches, forgetting takes at least about N/(2n) steps, at any eta;
-- eta -> infinity adds no noise but the minibatch's: steps of SGD scaled so that they sample the Gaussian above. Not
-  with gradients of all data: without any noise they only jump from side to side.
-
-The diagonal form uses the diagonals of I in H, C and M. Its law is that of the same linear equation; it is exact
-where H is diagonal, and right as eta -> 0. Strongly correlated weights need a small eta: a step is stable as long as
-M - H is positive definite.
-
-I is a running mean over steps, and g and I are of the same batch; freeze it (`adapt_steps`) for draws from one fixed
-transition.
+I is a running mean over steps; freeze it (`adapt_steps`) for draws from one fixed transition.
 """
 
 from typing import Any

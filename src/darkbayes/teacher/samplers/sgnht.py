@@ -8,17 +8,13 @@ weights and zeta a friction that starts at alpha,
     zeta  <- zeta + v.v / d - eta T / (2 - zeta).
 
 Noise of minibatches, of which nothing need be known, makes v larger than it should be; then zeta grows until the energy
-is right, by eta C / (4 T) where C is the variance of g, just what SGHMC would need to be told.
+is right, by eta C / (4 T) where C is the variance of g, just what SGHMC would need to be told. The paper's eta is half
+of ours, and it has eta/2 where the thermostat here has eta / (2 - zeta), the variance of v for steps that are not
+infinitely small: to aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1, however small the
+step. As it is, a Gaussian of many weights of equal stiffness and noise has the target's variance at any step size.
 
-The paper has eta/2 where the thermostat here has eta / (2 - zeta). Its v follows a differential equation, in which
-friction per step is infinitely small; steps of friction zeta as above give v the variance eta T / (2 - zeta) once theta
-is in equilibrium. To aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1 and 11 % at 0.2,
-however small the step size. As it is, a Gaussian of many weights of equal stiffness and equal noise has the variance of
-the target at any step size. Otherwise the paper's eta is half of ours, and its temperature 1.
-
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: a step size that changes leaves the
-momentum as warm as it was. One thermostat serves all weights that the transformation sees: it is the mean energy that
-is right, so it suits many weights of similar stiffness (``optax.multi_transform`` gives each group its own).
+What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta. One thermostat serves all weights that
+the transformation sees: it is their mean energy that is right (``optax.multi_transform`` gives each group its own).
 """
 
 from typing import Any

@@ -8,18 +8,15 @@ lambda the precision of the prior, step size eta and temperature T,
     Gamma_k = d/dtheta_k (1/G_k) = -(1 - decay) d/dtheta_k [N mean_i (grad l_i)_k^2] / G_k^2,
     theta <- theta + eta/2 [g/G + T Gamma] + sqrt(eta T/G) xi,    xi ~ N(0, I).
 
-Steps are short where the data say much, and eta has no unit. Gamma makes up for a metric that changes with theta: as
-eta -> 0 and with exact gradients, the law tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends
-to something else: for decay = 0 and one weight, to a density proportional to G(theta) p(theta | data) at T = 1.
+eta has no unit. Gamma makes up for a metric that changes with theta: as eta -> 0 and with exact gradients, the law
+tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends to something else: for decay = 0 and one
+weight, to a density proportional to G(theta) p(theta | data) at T = 1.
 
-Gamma knows the present batch's share of F only. With decay = 0 that is all of F, and G is a function of theta as theory
-wants it. But F and g then come from the same batch, whose chance they share, and Gamma carries all the noise of its
-random signs (see `fisher_metric`): decay = 0 is for gradients of all data and few weights. With decay near 1, F is an
-average over the past that hardly feels one step, and Gamma all but vanishes, as it should; in between the law is near
-the posterior and no more.
-
-Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H^-1) with gradients of covariance C the
-stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
+Gamma knows the present batch's share of F only: all of it with decay = 0, as theory wants it. But F and g then share
+the chance of one batch, and Gamma the noise of its random signs (see `fisher_metric`): decay = 0 is for all data and
+few weights. With decay near 1, F hardly feels one step, and Gamma all but vanishes, as it should. Once frozen
+(`adapt_steps`) G is constant and Gamma 0: on a posterior N(m, H^-1) with gradients of covariance C the stationary
+covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
 """
 
 from typing import Any
