@@ -387,7 +387,7 @@ def distil(
     >>> done = distil(teacher, student, db.queries.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
-    >>> done.diagnostics.verdict.text
+    >>> done.diagnostics.convergence.text
     'one chain: agreement cannot be judged, use num_chains >= 2...'
     """
     parts = distillation(chain, student, queries, settings, monitor)

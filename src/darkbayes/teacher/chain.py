@@ -109,8 +109,7 @@ def minibatch_chain(
     """
     data = as_data(x, y)
     batch_size = check_batch_size(batch_size, len(data.x))
-    burn_in = require_count("burn_in", burn_in, least=0)
-    thin = require_count("thin", thin)
+    burn_in, thin = require_count("burn_in", burn_in, least=0), require_count("thin", thin)
     posterior.check(data)
     if not isinstance(transformation, AutoStep):
         transformation = optax.with_extra_args_support(transformation)
@@ -167,16 +166,12 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
     states, info = each(chain.step, keys, chains.states)
-    failure = _first_failure(chains, info.log_density)
-    return Chains(chains.key, chains.step + 1, states, failure)
-
-
-def _first_failure(chains: Chains, log_density: Array) -> Failure:
-    bad = ~jnp.isfinite(log_density)
+    bad = ~jnp.isfinite(info.log_density)
     culprit = jnp.argmax(bad)
-    new = Failure(chains.step, culprit.astype(jnp.int32), log_density[culprit])
+    new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
     first = jnp.any(bad) & (chains.failure.step < 0)
-    return jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+    failure = jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+    return Chains(chains.key, chains.step + 1, states, failure)
 
 
 def raise_on_failure(chain: Chain, chains: Chains) -> None:

@@ -9,7 +9,7 @@ from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import in_percent, listing, percent, short, signed, with_error
 from darkbayes.report.fitted.folder import FittedRun
 from darkbayes.report.fitted.spots import Beyond, beyond, can_be_cut, least_sure, rank_correlation, risks
-from darkbayes.teacher.diagnostics.verdict import RHAT_MET
+from darkbayes.teacher.diagnostics.convergence import RHAT_MET
 
 FEW_HELD_OUT = 100
 """Rows held out below which the scores are said to be rough."""

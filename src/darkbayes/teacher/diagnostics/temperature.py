@@ -98,13 +98,6 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
 
     Returns:
         The temperature of each draw.
-
-    >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> draws = jax.vmap(lambda key: posterior.init(key, data.x))(jax.random.split(jax.random.key(1), 3))
-    >>> configurational_temperature(posterior, draws, data).shape
-    (3,)
     """
     return np.asarray(_of_each(posterior, draws, data, None, None, jax.random.key(0)).temperature, np.float64)
 

@@ -71,9 +71,6 @@ def minibatch_gradients() -> Gradients:
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> minibatch_gradients().init(None, None, None)
-    ()
     """
     return _MinibatchGradients()
 
@@ -160,13 +157,5 @@ def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gr
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> import darkbayes as db
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> draw = posterior.init(jax.random.key(1), data.x)
-    >>> estimate = with_curvature().estimate(jax.random.key(2), posterior, data, data, draw, ())
-    >>> estimate.extras["curvature"].network[0].weight.shape
-    (4, 2)
     """
     return _WithCurvature(gradients, require_count("probes", probes))

@@ -121,11 +121,6 @@ def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
 
     Returns:
         The sampler.
-
-    >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> default_sampler(posterior, batch_size=None).tuned
-    False
     """
     share = None if batch_size is None else batch_size / posterior.num_data
     if share is not None and not eqx.is_array(share):

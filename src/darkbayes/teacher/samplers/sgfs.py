@@ -66,15 +66,6 @@ def sgfs(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sgfs(1.0, prior_precision=1.0)
-    >>> weights, of_examples = jnp.zeros(3), jnp.ones((5, 3))
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(
-    ...     weights, state, weights, key=jax.random.key(0), per_example=of_examples, num_data=50, all_data=False
-    ... )
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
     require_positive("prior_precision", prior_precision)

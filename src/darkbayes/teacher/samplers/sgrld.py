@@ -54,14 +54,6 @@ def sgrld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sgrld(0.05, prior_precision=1.0)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> metric = {"metric": jnp.ones(3), "metric_gradient": jnp.zeros(3)}
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0), **metric)
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
