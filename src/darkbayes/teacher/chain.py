@@ -120,8 +120,7 @@ def minibatch_chain(
 class Failure(NamedTuple):
     """The first step at which a chain's log posterior was not finite."""
 
-    step: Array
-    """-1 as long as all is well."""
+    step: Array  # -1 as long as all is well.
     chain: Array
     log_density: Array
 
@@ -131,8 +130,7 @@ class Chains(NamedTuple):
 
     key: Key
     step: Array
-    states: Any
-    """The states of the chains, stacked along a leading axis."""
+    states: Any  # The states of the chains, stacked along a leading axis.
     failure: Failure
 
     @property

@@ -13,13 +13,11 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.teacher.average import Average
 
-LEAST_DRAWS = 4
-"""Two for each half of a chain, without which no half has a spread."""
+LEAST_DRAWS = 4  # Two for each half of a chain, without which no half has a spread.
 RHAT_MET = 1.1
 """The bound of Gelman and Rubin (1992). The means of the chains' halves then scatter by half a posterior standard
 deviation, and with four chains the average of all is known to a sixth of one."""
-LEAST_EFFECTIVE = 100
-"""Independent predictions that tell their mean to a tenth of the posterior's standard deviation."""
+LEAST_EFFECTIVE = 100  # Independent predictions that tell their mean to a tenth of the posterior's standard deviation.
 
 Code = Literal["agree", "few", "one_chain", "short", "apart", "temperature", "student_stopped"]
 """What a program may look for; the first five are about agreement, from best to worst."""

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
@@ -22,15 +23,13 @@ from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.gradients.base import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
-BATCHES = 8
-"""Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw."""
+BATCHES = 8  # Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw.
 
 
 class GradientNoise(NamedTuple):
     """What gradients look like at a draw."""
 
-    temperature: Array
-    """theta . grad U / d with all examples."""
+    temperature: Array  # theta . grad U / d with all examples.
     noise_to_signal: Array
     """The variance of the minibatch gradient, summed over the weights, over the square of the full gradient."""
 
@@ -38,10 +37,6 @@ class GradientNoise(NamedTuple):
 def _dot(first: PyTree, second: PyTree) -> Array:
     parts = jax.tree.map(lambda a, b: jnp.sum(a.astype(jnp.float32) * b.astype(jnp.float32)), first, second)
     return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
-
-
-def _size(tree: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def _gradients(
@@ -55,7 +50,7 @@ def _gradients(
         return -posterior.log_prior(draw) - jnp.sum(jnp.where(counts, posterior.log_likelihood(draw, data), 0.0))
 
     full = gradient(data) if examples is None else jax.grad(of_the_first)(draw, examples)
-    temperature = _dot(draw, full) / _size(draw)
+    temperature = _dot(draw, full) / optax.tree.size(draw)
     if batch_size is None:
         return GradientNoise(temperature, jnp.zeros(()))
 
@@ -115,8 +110,7 @@ def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
     >>> round(kinetic_temperature(jnp.array([1.0, -1.0]), friction=0.2), 6)
     0.9
     """
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(momentum)]
-    size = sum(leaf.size for leaf in leaves)
+    leaves, size = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(momentum)], optax.tree.size(momentum)
     if size == 0:
         raise InvalidInput("kinetic_temperature needs momenta, not an empty tree")
     # Of chains, each may have found a friction of its own.

@@ -15,23 +15,17 @@ import numpy as np
 from darkbayes.outcomes.heads.base import Distribution
 from darkbayes.types import Array
 
-POINTS = 32
-"""At how many inputs predictions are traced: enough for a median and a worst one."""
-SLOTS = 256
-"""How many predictions of each chain are kept: a thousand of four chains, an even number."""
+POINTS = 32  # At how many inputs predictions are traced: enough for a median and a worst one.
+SLOTS = 256  # How many predictions of each chain are kept: a thousand of four chains, an even number.
 
 
 class Trace(NamedTuple):
     """Predictions of the chains at a few inputs, and when they were made."""
 
-    values: Array
-    """``[chains, slots, points, outputs]``."""
-    taken: Array
-    """The number of the draw that each slot holds, ``[slots]``; -1 for an empty slot."""
-    count: Array
-    """How many draws each chain has offered."""
-    stride: Array
-    """How many draws lie between two that are taken now."""
+    values: Array  # ``[chains, slots, points, outputs]``.
+    taken: Array  # The number of the draw that each slot holds, ``[slots]``; -1 for an empty slot.
+    count: Array  # How many draws each chain has offered.
+    stride: Array  # How many draws lie between two that are taken now.
 
 
 def traced(predictions: Distribution) -> Array:

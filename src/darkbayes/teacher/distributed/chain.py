@@ -58,28 +58,20 @@ from darkbayes.teacher.distributed.workers import (
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.types import Array, Data, Key, PyTree
 
-SAVE_SECONDS = 10.0
-"""How much work a killed run with a folder loses at most, about."""
-TIMED_ROUNDS = 5
-"""How many rounds at least each worker times, before the lengths of trajectories follow speed."""
+SAVE_SECONDS = 10.0  # How much work a killed run with a folder loses at most, about.
+TIMED_ROUNDS = 5  # How many rounds at least each worker times, before the lengths of trajectories follow speed.
 
 
 class TourState(NamedTuple):
     """All that a process carries from round to round."""
 
-    key: Key
-    """The key of the run, to know it again."""
-    examples: np.ndarray
-    """How many there are in each shard."""
+    key: Key  # The key of the run, to know it again.
+    examples: np.ndarray  # How many there are in each shard.
     round: np.ndarray
-    lengths: np.ndarray
-    """Steps of a trajectory at each worker."""
-    settled: np.ndarray
-    """Whether the lengths are final."""
-    chains: Chains
-    """Those that are here now."""
-    kept: PyTree
-    """What their draws have left here."""
+    lengths: np.ndarray  # Steps of a trajectory at each worker.
+    settled: np.ndarray  # Whether the lengths are final.
+    chains: Chains  # Those that are here now.
+    kept: PyTree  # What their draws have left here.
 
 
 class DistributedChain(eqx.Module):
@@ -90,8 +82,7 @@ class DistributedChain(eqx.Module):
 
     posterior: Posterior
     transformation: optax.GradientTransformationExtraArgs
-    data: Data
-    """The shard of this process."""
+    data: Data  # The shard of this process.
     batch_size: int | None
     burn_in: int
     examples: tuple[int, ...]
@@ -102,8 +93,7 @@ class DistributedChain(eqx.Module):
         """The chain as it runs on the shard of this process, if trajectories have these lengths."""
         here = jax.process_index()
         posterior = self.posterior.of_shard(self.examples[here], shares_of(lengths)[here])
-        gradients = minibatch_gradients()
-        return MinibatchChain(posterior, self.transformation, self.data, self.batch_size, 0, 1, gradients)
+        return MinibatchChain(posterior, self.transformation, self.data, self.batch_size, 0, 1, minibatch_gradients())
 
     def sample(
         self,
@@ -119,8 +109,7 @@ class DistributedChain(eqx.Module):
 
         Args:
             key: where the randomness comes from, the same on all processes.
-            num_draws: how many draws of each chain to keep; best a multiple of twice the
-                processes, which are two tours.
+            num_draws: how many draws of each chain to keep; best a multiple of twice the processes (two tours).
             num_chains: chains of each process; a multiple of its devices.
             folder: where to save checkpoints, and to go on from the last if there is one. Each process writes its
                 own part, so that the folder may be on a common disk or on one of its own.
@@ -212,15 +201,9 @@ class DistributedChain(eqx.Module):
                 f"num_chains={num_chains} cannot be divided among the {devices} devices of a process: use a multiple"
             )
         chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), num_chains))
-        return TourState(
-            key=key,
-            examples=np.array(self.examples, np.int32),
-            round=np.zeros((), np.int32),
-            lengths=np.array(self.lengths, np.int32),
-            settled=np.array(not self.follow_speed),
-            chains=chains,
-            kept=nothing(chains.draws),
-        )
+        examples, lengths = np.array(self.examples, np.int32), np.array(self.lengths, np.int32)
+        number, settled = np.zeros((), np.int32), np.array(not self.follow_speed)
+        return TourState(key, examples, number, lengths, settled, chains, nothing(chains.draws))
 
     def _round(
         self, shard: MinibatchChain, state: TourState, add: Callable[[Draw, PyTree, Array], PyTree]

@@ -116,12 +116,10 @@ def when_due(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operan
         def spread(leaf: Array, is_batched: bool) -> Array:
             return leaf if is_batched else jnp.broadcast_to(leaf[None], (size, *leaf.shape))
 
-        def each_chooses(due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> PyTree:
-            def one(due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> PyTree:
-                return jax.tree.map(lambda new, old: jnp.where(due, new, old), work(*operands), otherwise)
+        def chooses(due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> PyTree:
+            return jax.tree.map(lambda new, old: jnp.where(due, new, old), work(*operands), otherwise)
 
-            return jax.vmap(one, in_axes=axes, axis_size=size)(due, otherwise, operands)
-
+        each_chooses = jax.vmap(chooses, in_axes=axes, axis_size=size)
         old = jax.tree.map(spread, otherwise, batched[1])
         # Through `when_due` again, for chains within runs within data sets.
         result = when_due(jnp.any(due), each_chooses, old, due, otherwise, operands)

@@ -37,8 +37,7 @@ class ScaleAdaptedState(NamedTuple):
     count: Array
     momentum: PyTree
     friction: Array
-    memory: PyTree
-    """tau, for how many steps the estimates remember."""
+    memory: PyTree  # tau, for how many steps the estimates remember.
     mean: PyTree
     squares: PyTree
 

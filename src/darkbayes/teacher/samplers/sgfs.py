@@ -79,7 +79,7 @@ def sgfs(
         # Single precision whatever the weights are: in half, a thousandth more or less is lost.
         information = optax.tree.zeros_like(params, dtype=jnp.float32)
         if full:
-            size = sum(leaf.size for leaf in jax.tree.leaves(params))
+            size = optax.tree.size(params)
             if size > full_limit:
                 raise InvalidInput(
                     f"full=True needs a matrix of {size} x {size} for these weights, above full_limit={full_limit}: "
