@@ -24,7 +24,9 @@ from benchmarks.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
 from darkbayes.model import GaussianPrior, Posterior, mlp
 from darkbayes.student import Distillation, Settings, Student, distillation, jitter, uniform_box
-from darkbayes.teacher import MinibatchChain, minibatch_chain, raise_on_failure, sgld
+from darkbayes.teacher import minibatch_chain
+from darkbayes.teacher.chain import MinibatchChain, raise_on_failure
+from darkbayes.teacher.samplers import sgld
 
 PAUSE = 0.3
 """Seconds before each turn: the threads of a library go on spinning for a while after its last call."""

@@ -33,7 +33,7 @@ from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
 from darkbayes.shipped import MODEL, Shipped
 from darkbayes.student import Student
-from darkbayes.tables import TableSchema
+from darkbayes.tables.schema import TableSchema
 from darkbayes.types import PyTree
 
 RUNS = 200

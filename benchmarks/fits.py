@@ -22,7 +22,9 @@ from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepa
 from darkbayes.outcomes import ClassPrediction, NumberPrediction, NumberTarget, Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
-from darkbayes.tables import Table, TableSchema, from_columns
+from darkbayes.tables import from_columns
+from darkbayes.tables.columns import Table
+from darkbayes.tables.schema import TableSchema
 
 TABLES = ("boston", "concrete", "energy", "wine", "yacht")
 SPLITS = 5

@@ -22,7 +22,8 @@ from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.runs import row
 from darkbayes.student import Settings, Student, distil, uniform_box
-from darkbayes.teacher import minibatch_chain, sgld
+from darkbayes.teacher import minibatch_chain
+from darkbayes.teacher.samplers import sgld
 
 
 def rows(*, seed: int, quiet: bool, few: int = 10_000, many: int = 1_000_000) -> list[dict[str, Any]]:

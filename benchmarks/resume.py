@@ -31,7 +31,8 @@ from darkbayes.errors import RunError
 from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.student import Settings, Student, distillation, uniform_box
-from darkbayes.teacher import minibatch_chain, sgld
+from darkbayes.teacher import minibatch_chain
+from darkbayes.teacher.samplers import sgld
 
 NAME = "student"
 PHASES = ("starting", "working", "saving")

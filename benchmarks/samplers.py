@@ -21,14 +21,20 @@ import numpy as np
 
 from benchmarks import toy
 from benchmarks.common import say, with_bar
-from darkbayes import metrics, teacher
+from darkbayes import metrics
 from darkbayes.data import as_data, load, standard_splits, toy2d
 from darkbayes.model import GaussianPrior, Posterior, mlp
 from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import predict_average, predict_draws
 from darkbayes.runs import row
-from darkbayes.teacher import AutoStep, Average, Gradients, MinibatchChain, Stack, at
+from darkbayes.teacher import gradients, minibatch_chain, nuts_chain, sample, samplers, tune_all
+from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.teacher.chain import MinibatchChain, start_chains, step_chains
+from darkbayes.teacher.gradients.base import Gradients
+from darkbayes.teacher.samplers import AutoStep
+from darkbayes.teacher.stacking import Stack, at, stack
+from darkbayes.teacher.tuning import with_choices
 from darkbayes.types import Array, Data, Key
 
 MULTIPLES = (0.5, 1.0, 2.0)
@@ -76,36 +82,36 @@ class Contender(NamedTuple):
 def contenders(problem: Problem) -> dict[str, Contender]:
     """All the samplers, with settings that are the same on every problem."""
     examples, share = problem.posterior.num_data, problem.share
-    samplers = {
-        "sgld": Contender(teacher.sgld("auto")),
-        "psgld": Contender(teacher.psgld("auto", num_data=examples)),
+    by_name = {
+        "sgld": Contender(samplers.sgld("auto")),
+        "psgld": Contender(samplers.psgld("auto", num_data=examples)),
         "psgld with gamma": Contender(
-            teacher.psgld("auto", num_data=examples, gamma=True), teacher.with_curvature(), 2.0
+            samplers.psgld("auto", num_data=examples, gamma=True), gradients.with_curvature(), 2.0
         ),
-        "sghmc": Contender(teacher.sghmc("auto", friction=FRICTION)),
+        "sghmc": Contender(samplers.sghmc("auto", friction=FRICTION)),
         "scale-adapted sghmc": Contender(
-            teacher.scale_adapted_sghmc(
+            samplers.scale_adapted_sghmc(
                 "auto", friction=FRICTION, adapt_steps=problem.steps // 10, noisy_gradients=share is not None
             )
         ),
-        "sgnht": Contender(teacher.sgnht("auto", friction=FRICTION)),
-        "baoa": Contender(teacher.baoa("auto", friction=FRICTION)),
-        "sgfs": Contender(teacher.sgfs("auto", prior_precision=1.0), teacher.per_example()),
-        "sgfs full": Contender(teacher.sgfs("auto", prior_precision=1.0, full=True), teacher.per_example()),
-        "sgrld": Contender(teacher.sgrld("auto", prior_precision=1.0), teacher.fisher_metric(), 2.0),
-        "fisher_sgld": Contender(teacher.fisher_sgld("auto", prior_precision=1.0, batch_share=share)),
+        "sgnht": Contender(samplers.sgnht("auto", friction=FRICTION)),
+        "baoa": Contender(samplers.baoa("auto", friction=FRICTION)),
+        "sgfs": Contender(samplers.sgfs("auto", prior_precision=1.0), gradients.per_example()),
+        "sgfs full": Contender(samplers.sgfs("auto", prior_precision=1.0, full=True), gradients.per_example()),
+        "sgrld": Contender(samplers.sgrld("auto", prior_precision=1.0), gradients.fisher_metric(), 2.0),
+        "fisher_sgld": Contender(samplers.fisher_sgld("auto", prior_precision=1.0, batch_share=share)),
         "fisher_sgld with momentum": Contender(
-            teacher.fisher_sgld("auto", prior_precision=1.0, batch_share=share, friction=FRICTION)
+            samplers.fisher_sgld("auto", prior_precision=1.0, batch_share=share, friction=FRICTION)
         ),
     }
     if share is not None:
         refresh = 50
         # Two gradients a step, and all the data at each refresh.
-        samplers["sgld with svrg"] = Contender(
-            teacher.sgld("auto"), teacher.svrg(refresh), 2.0 + 1.0 / (share * refresh)
+        by_name["sgld with svrg"] = Contender(
+            samplers.sgld("auto"), gradients.svrg(refresh), 2.0 + 1.0 / (share * refresh)
         )
-        del samplers["sgfs full"]  # A matrix of 700 x 700, factorised twice a step.
-    return samplers
+        del by_name["sgfs full"]  # A matrix of 700 x 700, factorised twice a step.
+    return by_name
 
 
 def rows(*, seed: int, quiet: bool, scale: float = 1.0, trials: int = 2) -> list[dict[str, Any]]:
@@ -147,30 +153,28 @@ def _truth(
     posterior: Posterior, data: Data, points: Array, key: Key, chains: int, draws: int, depth: int, quiet: bool
 ) -> Prediction:
     say("truth by NUTS", quiet=quiet)
-    chain = teacher.nuts_chain(posterior, *data, burn_in=max(100, min(draws, 1000)), max_tree_depth=depth)
-    return predict_draws(posterior, teacher.sample(chain, key, num_chains=chains, num_draws=max(50, draws)), points)
+    chain = nuts_chain(posterior, *data, burn_in=max(100, min(draws, 1000)), max_tree_depth=depth)
+    return predict_draws(posterior, sample(chain, key, num_chains=chains, num_draws=max(50, draws)), points)
 
 
 def _rows_of(problem: Problem, name: str, contender: Contender, key: Key) -> list[dict[str, Any]]:
     """The curves of a sampler, with its own step size and with the best multiple of it."""
     tune_key, run_key = jax.random.split(key)
     chains = [
-        teacher.minibatch_chain(
+        minibatch_chain(
             problem.posterior, contender.sampler, *data, batch_size=problem.batch_size, gradients=contender.gradients
         )
         for data in problem.data
     ]
-    tuned, choices = teacher.tune_all(chains, tune_key, num_chains=problem.chains, max_burn_in=problem.steps // 5)
+    tuned, choices = tune_all(chains, tune_key, num_chains=problem.chains, max_burn_in=problem.steps // 5)
     number, tries = len(chains), len(MULTIPLES)
     runs = [
-        teacher.with_choices(chain, dataclasses.replace(chosen, step_size=chosen.step_size * multiple))
+        with_choices(chain, dataclasses.replace(chosen, step_size=chosen.step_size * multiple))
         for multiple in MULTIPLES
         for chain, chosen in zip(tuned, choices, strict=True)
     ]
     steps = [problem.steps >> halving for halving in range(HALVINGS, -1, -1)]
-    curve = _curve(
-        teacher.stack("bench samplers", runs), run_key, jnp.stack(problem.points * tries), problem.chains, steps
-    )
+    curve = _curve(stack("bench samplers", runs), run_key, jnp.stack(problem.points * tries), problem.chains, steps)
     divergence = np.array(
         [[metrics.kl(problem.truth[k % number], predictive) for k, predictive in enumerate(point)] for point in curve]
     ).reshape(len(steps), tries, number)
@@ -218,11 +222,11 @@ def _run(
             return jax.vmap(lambda draw: chain.posterior.distribution(draw, x))(chains.draws)
 
         def look(carry: tuple[Any, Average], _: Any) -> tuple[tuple[Any, Average], None]:
-            chains = jax.lax.fori_loop(0, LOOK, lambda _, now: teacher.step_chains(chain, now), carry[0])
-            return (chains, teacher.average_add(carry[1], predictions(chains))), None
+            chains = jax.lax.fori_loop(0, LOOK, lambda _, now: step_chains(chain, now), carry[0])
+            return (chains, average_add(carry[1], predictions(chains))), None
 
-        chains = teacher.start_chains(chain, key, num_chains)
-        nothing, done, averages = teacher.average_init(predictions(chains)), 0, []
+        chains = start_chains(chain, key, num_chains)
+        nothing, done, averages = average_init(predictions(chains)), 0, []
         # Steps double from point to point: what lies between two is the second half of all up to the later one.
         for until in (steps[0] // 2, *steps):
             looks = (until - done) // LOOK

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from darkbayes.fit.insights import dependence
-from darkbayes.tables import Number, TableSchema
+from darkbayes.tables.schema import Number, TableSchema
 
 
 def test_the_effect_of_a_column_is_that_on_the_output_which_it_moves_most_in_its_own_unit():

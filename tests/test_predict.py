@@ -12,7 +12,7 @@ from scipy import stats
 
 import darkbayes as db
 from darkbayes.model import categorical_entropy
-from darkbayes.teacher import average_add, average_init
+from darkbayes.teacher.average import average_add, average_init
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -13,7 +13,7 @@ import pytest
 import darkbayes as db
 from darkbayes.fit import sharing
 from darkbayes.model import layers
-from darkbayes.teacher import gradient_noise
+from darkbayes.teacher.diagnostics.temperature import gradient_noise
 from darkbayes.types import Data
 
 pytestmark = pytest.mark.usefixtures("optimised")

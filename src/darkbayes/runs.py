@@ -31,7 +31,9 @@ from darkbayes.data import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.student import Distillation, DistillationState, SideBySide, Snapshot, Student, follow, steps_of
-from darkbayes.teacher import Choices, MinibatchChain, tune_all, with_choices
+from darkbayes.teacher import Choices, tune_all
+from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.tuning import with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 

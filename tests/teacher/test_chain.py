@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher import burn, start_chains, step_chains
+from darkbayes.teacher.chain import burn, start_chains, step_chains
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

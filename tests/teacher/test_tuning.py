@@ -18,8 +18,9 @@ import pytest
 import darkbayes as db
 import laws
 from darkbayes import runs
-from darkbayes.teacher import exploration, with_choices
+from darkbayes.teacher import exploration
 from darkbayes.teacher import tuning as tuning_module
+from darkbayes.teacher.tuning import with_choices
 from teacher.samplers.cases import SAMPLERS
 
 CHAINS = 16

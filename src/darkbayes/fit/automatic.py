@@ -31,7 +31,8 @@ from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
 from darkbayes.student.queries import distortion, jitter, mix, mixup
 from darkbayes.tables.schema import TableSchema
-from darkbayes.teacher import Choices, MinibatchChain, tune
+from darkbayes.teacher import Choices, tune
+from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Data, Key, PyTree
 
 BATCH = 100

@@ -20,7 +20,9 @@ import optax
 
 from darkbayes.model import Draw, Posterior
 from darkbayes.student import Context, Queries, mix, mixup
-from darkbayes.teacher import AutoStep, MinibatchChain, burn, default_sampler, minibatch_gradients, start_chains
+from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
+from darkbayes.teacher.gradients.base import minibatch_gradients
+from darkbayes.teacher.samplers import AutoStep, default_sampler
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
 LEAST_ROWS = 512

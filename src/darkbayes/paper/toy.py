@@ -17,7 +17,8 @@ from darkbayes.paper import common
 from darkbayes.paper.common import Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
-from darkbayes.teacher import MinibatchChain, sample
+from darkbayes.teacher import sample
+from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key
 
 Arrays = dict[str, np.ndarray]

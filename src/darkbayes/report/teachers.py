@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from darkbayes.report.tables import PLAIN, Table, group_table, number
-from darkbayes.teacher.diagnostics.verdict import WORSE
+from darkbayes.teacher.diagnostics.convergence import WORSE
 
 Run = dict[str, Any]
 """The numbers of one run."""

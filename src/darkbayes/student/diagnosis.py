@@ -12,17 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.student.plateau import Plateau, find_plateau
-from darkbayes.teacher import (
-    Agreement,
-    Reservoir,
-    Verdict,
-    agreement,
-    chains_kinetic_temperature,
-    gradient_noise,
-    monte_carlo_divergence,
-    trace_read,
-    worst_of,
-)
+from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
+from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
+from darkbayes.teacher.diagnostics.trace import trace_read
+from darkbayes.teacher.reservoir import Reservoir
 from darkbayes.types import Chain, PyTree
 
 PAST_DRAWS = 8

@@ -26,25 +26,10 @@ from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
-from darkbayes.teacher import (
-    Average,
-    Chains,
-    Reservoir,
-    Trace,
-    average_add,
-    average_init,
-    burn,
-    each,
-    in_chunks,
-    raise_on_failure,
-    reservoir_add,
-    reservoir_init,
-    reservoir_pick,
-    start_chains,
-    step_chains,
-    trace_add,
-    trace_init,
-)
+from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.teacher.chain import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.diagnostics.trace import Trace, trace_add, trace_init
+from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 
@@ -402,7 +387,7 @@ def distil(
     >>> done = distil(teacher, student, db.queries.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
-    >>> done.diagnostics.verdict.text
+    >>> done.diagnostics.convergence.text
     'one chain: agreement cannot be judged, use num_chains >= 2...'
     """
     parts = distillation(chain, student, queries, settings, monitor)

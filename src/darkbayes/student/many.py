@@ -8,7 +8,7 @@ import numpy as np
 
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, run_rounds, winners
-from darkbayes.teacher import Stack, at, stack
+from darkbayes.teacher.stacking import Stack, at, stack
 from darkbayes.types import Array, Key, PyTree
 
 

@@ -20,7 +20,7 @@ from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
-from darkbayes.teacher import Average, average_add, average_init
+from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.types import Array, Key, PyTree
 
 WORTH_HAVING = 0.1

@@ -11,14 +11,10 @@ from darkbayes.types import Array
 class Average(eqx.Module):
     """Running mean and variance over draws of each statistic of their predictions."""
 
-    count: Array
-    """How many draws."""
-    mean: dict[str, Array]
-    """Of each statistic, by its name."""
-    variance: dict[str, Array]
-    """Likewise."""
-    kind: type[Distribution] = eqx.field(static=True)
-    """The distribution that a draw predicts."""
+    count: Array  # How many draws.
+    mean: dict[str, Array]  # Of each statistic, by its name.
+    variance: dict[str, Array]  # Likewise.
+    kind: type[Distribution] = eqx.field(static=True)  # The distribution that a draw predicts.
 
 
 def average_init(predictions: Distribution) -> Average:
@@ -37,16 +33,10 @@ def average_add(average: Average, predictions: Distribution) -> Average:
     count = average.count + new
     share = new / count
 
-    def merge_mean(mean: Array, values: Array) -> Array:
-        return mean + share * (jnp.mean(values, axis=0) - mean)
-
     def merge_variance(variance: Array, mean: Array, values: Array) -> Array:
         gap = jnp.mean(values, axis=0) - mean
         return (1 - share) * (variance + share * gap**2) + share * jnp.var(values, axis=0)
 
-    return Average(
-        count,
-        jax.tree.map(merge_mean, average.mean, statistics),
-        jax.tree.map(merge_variance, average.variance, average.mean, statistics),
-        average.kind,
-    )
+    variance = jax.tree.map(merge_variance, average.variance, average.mean, statistics)
+    mean = jax.tree.map(lambda old, values: old + share * (jnp.mean(values, axis=0) - old), average.mean, statistics)
+    return Average(count, mean, variance, average.kind)

@@ -16,6 +16,7 @@ import optax
 from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.errors import Divergence, require_count
 from darkbayes.model import Draw, Posterior
+from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.base import Estimate, Gradients, minibatch_gradients
 from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.types import Array, Chain, Data, Info, Key, PyTree
@@ -108,8 +109,7 @@ def minibatch_chain(
     """
     data = as_data(x, y)
     batch_size = check_batch_size(batch_size, len(data.x))
-    burn_in = require_count("burn_in", burn_in, least=0)
-    thin = require_count("thin", thin)
+    burn_in, thin = require_count("burn_in", burn_in, least=0), require_count("thin", thin)
     posterior.check(data)
     if not isinstance(transformation, AutoStep):
         transformation = optax.with_extra_args_support(transformation)
@@ -120,8 +120,7 @@ def minibatch_chain(
 class Failure(NamedTuple):
     """The first step at which a chain's log posterior was not finite."""
 
-    step: Array
-    """-1 as long as all is well."""
+    step: Array  # -1 as long as all is well.
     chain: Array
     log_density: Array
 
@@ -131,8 +130,7 @@ class Chains(NamedTuple):
 
     key: Key
     step: Array
-    states: Any
-    """The states of the chains, stacked along a leading axis."""
+    states: Any  # The states of the chains, stacked along a leading axis.
     failure: Failure
 
     @property
@@ -166,16 +164,12 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
     states, info = each(chain.step, keys, chains.states)
-    failure = _first_failure(chains, info.log_density)
-    return Chains(chains.key, chains.step + 1, states, failure)
-
-
-def _first_failure(chains: Chains, log_density: Array) -> Failure:
-    bad = ~jnp.isfinite(log_density)
+    bad = ~jnp.isfinite(info.log_density)
     culprit = jnp.argmax(bad)
-    new = Failure(chains.step, culprit.astype(jnp.int32), log_density[culprit])
+    new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
     first = jnp.any(bad) & (chains.failure.step < 0)
-    return jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+    failure = jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+    return Chains(chains.key, chains.step + 1, states, failure)
 
 
 def raise_on_failure(chain: Chain, chains: Chains) -> None:
@@ -238,3 +232,50 @@ def in_chunks(
         if timed:
             chunk = max(1, min(int(rate * seconds), 4 * chunk))
         timed = True
+
+
+def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: str | None = None) -> PyTree:
+    """Run the chains through their burn-in, then keep every `chain.thin`-th draw.
+
+    Args:
+        chain: what to sample with.
+        key: where the randomness comes from.
+        num_chains: how many chains to run side by side.
+        num_draws: how many draws of each to keep.
+        label: what to call the progress bar; None for no bar.
+
+    Returns:
+        The draws, with leading axes ``[num_chains, num_draws]``.
+
+    >>> import darkbayes as db
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> chain = db.minibatch_chain(posterior, db.sgld(1e-3), data.x, data.y, batch_size=None, burn_in=10, thin=5)
+    >>> draws = sample(chain, jax.random.key(1), num_chains=2, num_draws=3)
+    >>> draws.network[0].weight.shape
+    (2, 3, 10, 2)
+    """
+    num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
+    chains = start_chains(chain, key, num_chains)
+    kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
+    steps = int(chain.burn_in) + int(chain.thin) * num_draws
+    state = chains, kept
+    with progress_bar(label or "", steps, quiet=label is None) as show:
+        for state, done in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):
+            raise_on_failure(chain, state[0])
+            show(done)
+    return state[1]
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _collect(chain: Chain, state: tuple[Chains, PyTree], steps: Array) -> tuple[Chains, PyTree]:
+    def one(_: Array, state: tuple[Chains, PyTree]) -> tuple[Chains, PyTree]:
+        chains, kept = step_chains(chain, state[0]), state[1]
+        # One loop for burn-in and sampling, as compiling NUTS twice takes longer than most runs of it: each step's draw
+        # is put where the next kept one belongs, and the last to come there stays; during burn-in, nowhere.
+        place = (chains.step - chain.burn_in - 1) // chain.thin
+        outside = len(jax.tree.leaves(kept)[0][0])
+        place = jnp.where(chains.step > chain.burn_in, place, outside)
+        return chains, jax.tree.map(lambda all_, now: all_.at[:, place].set(now, mode="drop"), kept, chains.draws)
+
+    return jax.lax.fori_loop(0, steps, one, state)

@@ -21,26 +21,16 @@ from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.types import Array, Data, Key, PyTree
 
-MOMENTS, SLOTS = 4, 16
-"""A phase has so many moments of measurement, and so many looks at the predictions from one to the next."""
-FIRST_PHASE = 1024
-"""Steps."""
-PROBES = 2048
-"""Rows to measure the curvature and the log posterior on, where there are more."""
-POINTS = 32
-"""Training inputs to watch the predictions at."""
-MINIBATCHES = 8
-"""Gradients from which the noise of minibatches is measured."""
-MOST_COMPENSATED = 0.5
-"""The share of its noise that a sampler which takes minibatch noise into account may leave to the minibatches."""
-SETTLED = 1.5
-"""The factor by which the step size may still want to change when burn-in ends."""
-RISE = 0.5
-"""How far the log posterior may rise from the first to the second half of a phase, in standard deviations."""
-TRIES = 20
-"""How often a phase is begun again with smaller steps."""
-MEMORIES = 10
-"""How many autocorrelation times of the predictions the last phase of burn-in must span."""
+MOMENTS, SLOTS = 4, 16  # Moments of measurement in a phase, and looks at the predictions from one to the next.
+FIRST_PHASE = 1024  # Steps.
+PROBES = 2048  # Rows to measure the curvature and the log posterior on, where there are more.
+POINTS = 32  # Training inputs to watch the predictions at.
+MINIBATCHES = 8  # Gradients from which the noise of minibatches is measured.
+MOST_COMPENSATED = 0.5  # The share of its noise that a sampler which compensates may leave to the minibatches.
+SETTLED = 1.5  # The factor by which the step size may still want to change when burn-in ends.
+RISE = 0.5  # Of the log posterior from the first to the second half of a phase at most, in standard deviations.
+TRIES = 20  # How often a phase is begun again with smaller steps.
+MEMORIES = 10  # How many autocorrelation times of the predictions the last phase of burn-in must span.
 
 
 def waiting(chain: MinibatchChain) -> AutoStep:
@@ -67,6 +57,11 @@ class Measured:
     settled: np.ndarray
     burn_in: int
     seconds_per_step: float
+
+    def of_each(self) -> list[dict[str, Any]]:
+        """By chain, what was measured of it alone."""
+        arrays = {name: value.tolist() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return [dict(zip(arrays, values, strict=True)) for values in zip(*arrays.values(), strict=True)]
 
 
 def explore(
@@ -118,8 +113,7 @@ def _finite_phase(
 ) -> tuple[Chains, Any, np.ndarray, float]:
     """A phase of `length` steps, begun again with smaller ones where chains leave the finite numbers.
 
-    Returns:
-        The states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
+    Returns the states after it, what was seen (on the host), the step sizes of it, and how many seconds it took.
     """
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -147,10 +141,7 @@ def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
 
 
 def _rise(log_density: np.ndarray) -> np.ndarray:
-    """How far the mean log posterior of the second half of a phase is above that of the first, in standard deviations.
-
-    `log_density` is ``[runs, chains, looks]``.
-    """
+    """How far the log posterior, ``[runs, chains, looks]``, rises from half to half, in standard deviations."""
     half = log_density.shape[-1] // 2
     first, second = log_density[..., :half], log_density[..., half:]
     spread = np.sqrt(second.var(axis=-1).mean(axis=-1))
@@ -222,8 +213,7 @@ def _phase(
 
 def _probe(chain: MinibatchChain) -> Data:
     """Rows to measure on, spread over the data."""
-    stride = max(1, len(chain.inputs) // PROBES)
-    return Data(chain.data.x[::stride], chain.data.y[::stride])
+    return jax.tree.map(lambda leaf: leaf[:: max(1, len(leaf) // PROBES)], chain.data)
 
 
 def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Array, Array]:

@@ -39,29 +39,23 @@ class NUTSChain(eqx.Module):
         return self.data.x
 
     def _kernel(self) -> tuple[Any, Any]:
+        """What starts a chain at a draw with a key, and what takes a step."""
         from numpyro.infer.hmc import hmc
 
-        return hmc(potential_fn=lambda params: -self.posterior.log_density(params, self.data), algo="NUTS")
-
-    def _start(self, init_kernel: Any, params: Draw, key: Key) -> Any:
-        return init_kernel(
-            params,
-            num_warmup=self.burn_in,
-            max_tree_depth=self.max_tree_depth,
-            target_accept_prob=self.target_accept,
-            dense_mass=self.dense_mass,
-            rng_key=key,
-        )
+        init, step = hmc(potential_fn=lambda params: -self.posterior.log_density(params, self.data), algo="NUTS")
+        settings = {"max_tree_depth": self.max_tree_depth, "target_accept_prob": self.target_accept}
+        settings |= {"num_warmup": self.burn_in, "dense_mass": self.dense_mass}
+        return lambda params, key: init(params, rng_key=key, **settings), step
 
     def init(self, key: Key) -> NUTSState:
         params_key, kernel_key = jax.random.split(key)
         params = self.posterior.init(params_key, self.data.x)
-        return NUTSState(params, self._start(self._kernel()[0], params, kernel_key))
+        return NUTSState(params, self._kernel()[0](params, kernel_key))
 
     def step(self, key: Key, state: NUTSState) -> tuple[NUTSState, Info]:
         init_kernel, sample_kernel = self._kernel()
         # NumPyro's kernel learns its settings from the call of init_kernel; its result is not needed again.
-        jax.eval_shape(lambda params, key: self._start(init_kernel, params, key), state.params, key)
+        jax.eval_shape(init_kernel, state.params, key)
         kernel = sample_kernel(state.kernel._replace(rng_key=key))
         return NUTSState(kernel.z, kernel), Info(-kernel.potential_energy)
 
@@ -94,8 +88,7 @@ def nuts_chain(
     if importlib.util.find_spec("numpyro") is None:
         raise InvalidInput("nuts_chain needs NumPyro: pip install 'darkbayes[hmc]'")
     data = as_data(x, y)
-    burn_in = require_count("burn_in", burn_in)
-    thin = require_count("thin", thin)
+    burn_in, thin = require_count("burn_in", burn_in), require_count("thin", thin)
     max_tree_depth = require_count("max_tree_depth", max_tree_depth)
     if not 0.0 < target_accept < 1.0:
         raise InvalidInput(f"target_accept must lie between 0 and 1, not {target_accept!r}")

@@ -15,10 +15,8 @@ from darkbayes.types import Array, Key, PyTree
 class Reservoir(NamedTuple):
     """Kept draws and how many there were to choose from."""
 
-    slots: PyTree
-    """Draws with a leading axis of the reservoir's size."""
-    count: Array
-    """How many draws have been offered."""
+    slots: PyTree  # Draws with a leading axis of the reservoir's size.
+    count: Array  # How many draws have been offered.
 
 
 def reservoir_init(size: int, like: PyTree) -> Reservoir:
@@ -32,12 +30,9 @@ def reservoir_add(key: Key, reservoir: Reservoir, draw: PyTree) -> Reservoir:
     size = len(jax.tree.leaves(reservoir.slots)[0])
     count = reservoir.count + 1
     slot = jnp.where(count <= size, count - 1, jax.random.randint(key, (), 0, count))
-
-    def put(slots: Array, value: Array) -> Array:
-        # Out-of-range slots are those of draws that are not kept.
-        return slots.at[slot].set(value, mode="drop")
-
-    return Reservoir(jax.tree.map(put, reservoir.slots, draw), count)
+    # Out-of-range slots are those of draws that are not kept.
+    slots = jax.tree.map(lambda slots, value: slots.at[slot].set(value, mode="drop"), reservoir.slots, draw)
+    return Reservoir(slots, count)
 
 
 def reservoir_pick(key: Key, reservoir: Reservoir, number: int, instead: PyTree) -> PyTree:

@@ -2,19 +2,15 @@
 
 The chains run in phases, each twice as long as the one before. At a few moments of a phase it is measured
 
-    how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step
-                                  multiplies the distance from the mode along that direction by 1 - s. Beyond 2 chains
-                                  diverge; below, SGLD inflates the variance to 1 / (1 - s/2) of the exact one, and
-                                  momentum less;
+    how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step multiplies the distance
+                                  from the mode along that direction by 1 - s. Beyond 2 chains diverge; below, SGLD
+                                  inflates the variance to 1 / (1 - s/2) of the exact one, and momentum less;
     how hot minibatches make it   the variance that their gradients add to the sampler's own noise, as a share of it;
 
-and after it eta is set so that both keep to their limits at nine of ten moments. It is also measured how many steps the
-predictions take to forget where they were. Burn-in is over once eta has settled, the log posterior rises over a phase
-no more than it fluctuates, and the phase is many times as long as the predictions' memory. Thinning and length follow
-from that memory.
-
-The run itself begins afresh, with these numbers and nothing else, so that its configuration is all it takes to repeat
-it.
+and after it eta is set so that both keep to their limits at nine of ten moments. Burn-in is over once eta has settled,
+the log posterior rises over a phase no more than it fluctuates, and the phase is many times as long as the predictions
+take to forget where they were. Thinning and length follow from that memory. The run itself begins afresh, with these
+numbers and nothing else, so that its configuration is all it takes to repeat it.
 """
 
 import dataclasses
@@ -182,19 +178,7 @@ def tune_all(
         length, reason = max(measured.burn_in + thin, max_steps), "the most that were allowed"
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
     choices = [
-        Choices(
-            step_size=float(measured.step_size[k]),
-            stiffness=float(measured.stiffness[k]),
-            heating=float(measured.heating[k]),
-            burn_in=measured.burn_in,
-            autocorrelation=float(measured.autocorrelation[k]),
-            rhat=float(measured.rhat[k]),
-            thin=thin,
-            steps=length,
-            reason=reason,
-            settled=bool(measured.settled[k]),
-        )
-        for k in range(len(chains))
+        Choices(**own, burn_in=measured.burn_in, thin=thin, steps=length, reason=reason) for own in measured.of_each()
     ]
     return [with_choices(*pair) for pair in zip(chains, choices, strict=True)], choices
 
@@ -207,12 +191,7 @@ def with_choices(chain: MinibatchChain, choices: Choices) -> MinibatchChain:
 
 
 def _length(
-    measured: Measured,
-    tau: float,
-    num_chains: int,
-    steps: int | None,
-    seconds: float | None,
-    effective: int | None,
+    measured: Measured, tau: float, num_chains: int, steps: int | None, seconds: float | None, effective: int | None
 ) -> tuple[int, str]:
     if steps is not None:
         return require_count("steps", steps, least=measured.burn_in + 1), "as asked for"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher import (
-    Average,
+from darkbayes.teacher.average import Average
+from darkbayes.teacher.diagnostics.convergence import (
     autocorrelation_time,
     effective_sample_size,
     monte_carlo_divergence,

@@ -9,12 +9,8 @@ import pytest
 
 import darkbayes as db
 import laws
-from darkbayes.teacher import (
-    chains_kinetic_temperature,
-    gradient_noise,
-    start_chains,
-    step_chains,
-)
+from darkbayes.teacher.chain import start_chains, step_chains
+from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher import Trace, trace_add, trace_init, trace_read
-from darkbayes.teacher.diagnostics.trace import POINTS, traced
+from darkbayes.teacher.diagnostics.trace import POINTS, Trace, trace_add, trace_init, trace_read, traced
 
 pytestmark = pytest.mark.usefixtures("strict")
 

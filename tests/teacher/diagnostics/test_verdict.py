@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher import (
-    agreement,
-    autocorrelation_time,
-    effective_sample_size,
-)
+from darkbayes.teacher.diagnostics.convergence import agreement, autocorrelation_time, effective_sample_size
 from teacher.diagnostics.autoregressive import autoregressive
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher import burn, start_chains
+from darkbayes.teacher.chain import burn, start_chains
 from teacher.gradients.helpers import estimates, primitives
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

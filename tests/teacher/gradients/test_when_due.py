@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from darkbayes.teacher.gradients.when_due import when_due
+from darkbayes.teacher.gradients.anchors import when_due
 from teacher.gradients.helpers import primitives
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")

@@ -13,7 +13,7 @@ import pytest
 
 import darkbayes as db
 from darkbayes.errors import InvalidInput
-from darkbayes.teacher import Chains, start_chains, step_chains
+from darkbayes.teacher.chain import Chains, start_chains, step_chains
 from teacher.samplers.cases import NUM_DATA, SAMPLERS, Sampler
 
 pytestmark = pytest.mark.usefixtures("strict")

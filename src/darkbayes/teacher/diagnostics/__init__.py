@@ -1,21 +1,11 @@
 """Whether chains agree, what their draws are worth, and at what temperature they are."""
 
+from darkbayes.teacher.diagnostics.convergence import Agreement as Agreement
+from darkbayes.teacher.diagnostics.convergence import Verdict as Verdict
+from darkbayes.teacher.diagnostics.convergence import agreement as agreement
 from darkbayes.teacher.diagnostics.convergence import autocorrelation_time as autocorrelation_time
 from darkbayes.teacher.diagnostics.convergence import effective_sample_size as effective_sample_size
 from darkbayes.teacher.diagnostics.convergence import monte_carlo_divergence as monte_carlo_divergence
 from darkbayes.teacher.diagnostics.convergence import split_rhat as split_rhat
-from darkbayes.teacher.diagnostics.temperature import GradientNoise as GradientNoise
-from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature as chains_kinetic_temperature
 from darkbayes.teacher.diagnostics.temperature import configurational_temperature as configurational_temperature
-from darkbayes.teacher.diagnostics.temperature import gradient_noise as gradient_noise
 from darkbayes.teacher.diagnostics.temperature import kinetic_temperature as kinetic_temperature
-from darkbayes.teacher.diagnostics.trace import Trace as Trace
-from darkbayes.teacher.diagnostics.trace import trace_add as trace_add
-from darkbayes.teacher.diagnostics.trace import trace_init as trace_init
-from darkbayes.teacher.diagnostics.trace import trace_read as trace_read
-from darkbayes.teacher.diagnostics.verdict import RHAT_MET as RHAT_MET
-from darkbayes.teacher.diagnostics.verdict import WORSE as WORSE
-from darkbayes.teacher.diagnostics.verdict import Agreement as Agreement
-from darkbayes.teacher.diagnostics.verdict import Verdict as Verdict
-from darkbayes.teacher.diagnostics.verdict import agreement as agreement
-from darkbayes.teacher.diagnostics.verdict import worst_of as worst_of

@@ -4,12 +4,9 @@ With U the negative log posterior of d weights theta, draws from p(theta | data)
 virial theorem: integrate by parts). The mean of theta . grad U / d is the *configurational* temperature: 1 for the
 Bayes posterior, above it where steps or minibatch noise are too large, and T for a sampler that was told so.
 
-Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square tells the *kinetic* temperature without a word
-about step size or preconditioner. As steps get small it tends to T where friction and noise act exactly (`baoa`), and
-to 2 T / (2 - alpha) where a step takes alpha of the momentum away and adds noise of variance 2 alpha T; their states
-hold this `friction`.
-
-Wenzel et al. (2020) check stochastic-gradient samplers by both.
+Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square is the *kinetic* temperature. As steps get small
+it tends to T where friction and noise act exactly (`baoa`), and to 2 T / (2 - alpha) where a step takes alpha of the
+momentum away and adds noise of variance 2 alpha T; their states hold this `friction`. Wenzel et al. (2020) use both.
 """
 
 from typing import Any, NamedTuple
@@ -18,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
@@ -25,15 +23,13 @@ from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.gradients.base import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
-BATCHES = 8
-"""Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw."""
+BATCHES = 8  # Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw.
 
 
 class GradientNoise(NamedTuple):
     """What gradients look like at a draw."""
 
-    temperature: Array
-    """theta . grad U / d with all examples."""
+    temperature: Array  # theta . grad U / d with all examples.
     noise_to_signal: Array
     """The variance of the minibatch gradient, summed over the weights, over the square of the full gradient."""
 
@@ -41,10 +37,6 @@ class GradientNoise(NamedTuple):
 def _dot(first: PyTree, second: PyTree) -> Array:
     parts = jax.tree.map(lambda a, b: jnp.sum(a.astype(jnp.float32) * b.astype(jnp.float32)), first, second)
     return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
-
-
-def _size(tree: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def _gradients(
@@ -58,7 +50,7 @@ def _gradients(
         return -posterior.log_prior(draw) - jnp.sum(jnp.where(counts, posterior.log_likelihood(draw, data), 0.0))
 
     full = gradient(data) if examples is None else jax.grad(of_the_first)(draw, examples)
-    temperature = _dot(draw, full) / _size(draw)
+    temperature = _dot(draw, full) / optax.tree.size(draw)
     if batch_size is None:
         return GradientNoise(temperature, jnp.zeros(()))
 
@@ -83,14 +75,6 @@ def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | Non
     """Temperature and noise at `draws`, which lie along the first axis; None for a chain that holds no data.
 
     It takes a gradient over all examples, and `BATCHES` over minibatches, for each draw.
-
-    Args:
-        chain: what the draws come from.
-        draws: along the first axis.
-        key: where the minibatches come from.
-
-    Returns:
-        Temperature and noise of each draw, if there are data.
     """
     data = getattr(chain, "data", None)
     if data is None:
@@ -109,13 +93,6 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
 
     Returns:
         The temperature of each draw.
-
-    >>> import darkbayes as db
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> draws = jax.vmap(lambda key: posterior.init(key, data.x))(jax.random.split(jax.random.key(1), 3))
-    >>> configurational_temperature(posterior, draws, data).shape
-    (3,)
     """
     return np.asarray(_of_each(posterior, draws, data, None, None, jax.random.key(0)).temperature, np.float64)
 
@@ -133,8 +110,7 @@ def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
     >>> round(kinetic_temperature(jnp.array([1.0, -1.0]), friction=0.2), 6)
     0.9
     """
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(momentum)]
-    size = sum(leaf.size for leaf in leaves)
+    leaves, size = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(momentum)], optax.tree.size(momentum)
     if size == 0:
         raise InvalidInput("kinetic_temperature needs momenta, not an empty tree")
     # Of chains, each may have found a friction of its own.
@@ -144,14 +120,7 @@ def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
 
 
 def chains_kinetic_temperature(states: Any) -> float | None:
-    """That of the states of chains; None unless a transformation among them holds `momentum`.
-
-    Args:
-        states: the states of chains, along the first axis.
-
-    Returns:
-        The temperature, if there is one.
-    """
+    """That of the states of chains; None unless a transformation among them holds `momentum`."""
     if jax.tree.leaves(getattr(states, "momentum", None)):
         return kinetic_temperature(states.momentum, getattr(states, "friction", 0.0))
     parts = states.values() if isinstance(states, dict) else states if isinstance(states, tuple) else ()

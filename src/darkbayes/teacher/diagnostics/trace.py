@@ -15,23 +15,17 @@ import numpy as np
 from darkbayes.outcomes.heads.base import Distribution
 from darkbayes.types import Array
 
-POINTS = 32
-"""At how many inputs predictions are traced: enough for a median and a worst one."""
-SLOTS = 256
-"""How many predictions of each chain are kept: a thousand of four chains, an even number."""
+POINTS = 32  # At how many inputs predictions are traced: enough for a median and a worst one.
+SLOTS = 256  # How many predictions of each chain are kept: a thousand of four chains, an even number.
 
 
 class Trace(NamedTuple):
     """Predictions of the chains at a few inputs, and when they were made."""
 
-    values: Array
-    """``[chains, slots, points, outputs]``."""
-    taken: Array
-    """The number of the draw that each slot holds, ``[slots]``; -1 for an empty slot."""
-    count: Array
-    """How many draws each chain has offered."""
-    stride: Array
-    """How many draws lie between two that are taken now."""
+    values: Array  # ``[chains, slots, points, outputs]``.
+    taken: Array  # The number of the draw that each slot holds, ``[slots]``; -1 for an empty slot.
+    count: Array  # How many draws each chain has offered.
+    stride: Array  # How many draws lie between two that are taken now.
 
 
 def traced(predictions: Distribution) -> Array:
@@ -41,15 +35,7 @@ def traced(predictions: Distribution) -> Array:
 
 
 def trace_init(predictions: Distribution, slots: int = SLOTS) -> Trace:
-    """An empty trace, shaped for `predictions` with the chains along the first axis; `slots` must be even.
-
-    Args:
-        predictions: of any draws, with the chains along the first axis.
-        slots: how many predictions of each chain to keep.
-
-    Returns:
-        The empty trace.
-    """
+    """An empty trace, shaped for `predictions` with the chains along the first axis; `slots` must be even."""
     first = traced(predictions)
     return Trace(
         values=jnp.zeros((len(first), slots, *first.shape[1:]), first.dtype),
@@ -60,15 +46,7 @@ def trace_init(predictions: Distribution, slots: int = SLOTS) -> Trace:
 
 
 def trace_add(trace: Trace, predictions: Distribution) -> Trace:
-    """Offer what the present draw of each chain predicts.
-
-    Args:
-        trace: what there is so far.
-        predictions: of the present draws, with the chains along the first axis.
-
-    Returns:
-        The trace with these predictions, if it was their turn.
-    """
+    """Offer what the present draw of each chain predicts."""
     slots, number = len(trace.taken), trace.count
     stride = jnp.where(number >= slots * trace.stride, 2 * trace.stride, trace.stride)
     # With stride 2s, draw (slots + 2j) s takes the place of draw (2j + 1) s, and the first ones fill empty slots.
@@ -84,12 +62,6 @@ def trace_add(trace: Trace, predictions: Distribution) -> Trace:
 
 def trace_read(trace: Trace) -> tuple[np.ndarray, int]:
     """The traced predictions in the order in which they were made, evenly spaced, and the draws between two of them.
-
-    Args:
-        trace: that of a run.
-
-    Returns:
-        Values ``[chains, draws, points, outputs]``, and how many draws lie between two of them.
 
     >>> from darkbayes.outcomes import Normal
     >>> trace = trace_init(Normal(jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1))), slots=4)

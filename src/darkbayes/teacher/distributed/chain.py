@@ -5,30 +5,28 @@ take tau_s steps, a *trajectory*, with minibatches of M of its examples and the 
 
     g_s(theta) = grad log p(theta) + N_s/(M q_s) sum_i grad log p(y_i | x_i, theta),    q_s = tau_s / sum_r tau_r,
 
-then every group is handed to another process (`tours.py`). Any sampler that is an optax transformation can take the
-steps; its state travels along. Chains are all that travels: a few sets of weights a round, however large the data.
+then every group is handed to another process (`tours.py`), with the state of its sampler, any optax transformation.
 
-**Why it is right.** Every chain gets one trajectory at each shard in a tour, so a share q_s of its steps is taken
-at shard s, and its drift averaged over the steps of a tour is
+**Why it is right.** Every chain gets one trajectory at each shard in a tour, a share q_s of its steps at shard s, so
+its drift averaged over a tour is
 
     sum_s q_s E[g_s] = sum_s q_s grad log p(theta) + sum_s q_s N_s/q_s (1/N_s) sum_{i in s} grad log p(y_i | x_i, theta)
                      = grad log p(theta | data),
 
-for shards of any sizes and trajectories of any lengths. The prior is in every step and is not scaled, as the shares sum
-to one. (With a step size that falls, q_s is a share of the sum of step sizes: let it change little within a tour.)
+for shards of any sizes and trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step
+sizes: let it change little within a tour.)
 
 **Why lengths follow speed.** A round ends when the slowest is done. With tau_s in proportion to the steps a second that
-worker s makes, all end together, and q_s, the share that was really taken, puts right what the fast ones take more.
-Lengths change only between two tours, so that no tour mixes two sets of shares.
+worker s makes, all end together. Lengths change only between two tours, so that no tour mixes two sets of shares.
 
 **How exact.** Within a trajectory the chain leans towards the posterior of that shard. With h the product of step size,
 trajectory and curvature, what is sampled is off by O(h^2) besides SGLD's own O(step size): the first power of h cancels
-as tours change direction, over draws that are kept at the end of every round of two tours. On a linear model the update
-is affine, and the exact law of the draws solves a discrete Lyapunov equation over two tours; tests/teacher/distributed
-compares with that, and with the posterior at a step size where h^2 is lost in the noise. The step size must suit the
-stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
+as tours change direction, over draws kept at the end of every round of two tours. On a linear model the exact law
+solves a discrete Lyapunov equation over two tours, with which tests/teacher/distributed compares. The step size must
+suit the stiffest shard, whose curvature N_s/q_s times that of an example may exceed that of all data.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,7 +47,6 @@ from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
 from darkbayes.teacher.distributed.workers import (
-    agree,
     attempt,
     gather,
     hand_on,
@@ -61,28 +58,20 @@ from darkbayes.teacher.distributed.workers import (
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.types import Array, Data, Key, PyTree
 
-SAVE_SECONDS = 10.0
-"""How much work a killed run with a folder loses at most, about."""
-TIMED_ROUNDS = 5
-"""How many rounds at least each worker times, before the lengths of trajectories follow speed."""
+SAVE_SECONDS = 10.0  # How much work a killed run with a folder loses at most, about.
+TIMED_ROUNDS = 5  # How many rounds at least each worker times, before the lengths of trajectories follow speed.
 
 
 class TourState(NamedTuple):
     """All that a process carries from round to round."""
 
-    key: Key
-    """The key of the run, to know it again."""
-    examples: np.ndarray
-    """How many there are in each shard."""
+    key: Key  # The key of the run, to know it again.
+    examples: np.ndarray  # How many there are in each shard.
     round: np.ndarray
-    lengths: np.ndarray
-    """Steps of a trajectory at each worker."""
-    settled: np.ndarray
-    """Whether the lengths are final."""
-    chains: Chains
-    """Those that are here now."""
-    kept: PyTree
-    """What their draws have left here."""
+    lengths: np.ndarray  # Steps of a trajectory at each worker.
+    settled: np.ndarray  # Whether the lengths are final.
+    chains: Chains  # Those that are here now.
+    kept: PyTree  # What their draws have left here.
 
 
 class DistributedChain(eqx.Module):
@@ -93,8 +82,7 @@ class DistributedChain(eqx.Module):
 
     posterior: Posterior
     transformation: optax.GradientTransformationExtraArgs
-    data: Data
-    """The shard of this process."""
+    data: Data  # The shard of this process.
     batch_size: int | None
     burn_in: int
     examples: tuple[int, ...]
@@ -105,8 +93,7 @@ class DistributedChain(eqx.Module):
         """The chain as it runs on the shard of this process, if trajectories have these lengths."""
         here = jax.process_index()
         posterior = self.posterior.of_shard(self.examples[here], shares_of(lengths)[here])
-        gradients = minibatch_gradients()
-        return MinibatchChain(posterior, self.transformation, self.data, self.batch_size, 0, 1, gradients)
+        return MinibatchChain(posterior, self.transformation, self.data, self.batch_size, 0, 1, minibatch_gradients())
 
     def sample(
         self,
@@ -122,8 +109,7 @@ class DistributedChain(eqx.Module):
 
         Args:
             key: where the randomness comes from, the same on all processes.
-            num_draws: how many draws of each chain to keep; best a multiple of twice the
-                processes, which are two tours.
+            num_draws: how many draws of each chain to keep; best a multiple of twice the processes (two tours).
             num_chains: chains of each process; a multiple of its devices.
             folder: where to save checkpoints, and to go on from the last if there is one. Each process writes its
                 own part, so that the folder may be on a common disk or on one of its own.
@@ -133,13 +119,11 @@ class DistributedChain(eqx.Module):
         Returns:
             The draws on every process, with leading axes ``[processes * num_chains, num_draws]``, a row per chain.
         """
-        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
 
         def nothing(draws: Draw) -> Draw:
             return jax.tree.map(lambda leaf: jnp.zeros((len(leaf), num_draws, *leaf.shape[1:]), leaf.dtype), draws)
 
-        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
-        kept = self._run(key, settings, nothing, _put, folder, label)
+        kept = self._run(nothing, _put, key, num_draws, num_chains, folder, save_seconds, label)
 
         def of_groups(leaf: np.ndarray) -> Array:
             by_round = np.moveaxis(leaf, 2, 1)  # [workers, rounds, chains, ...]
@@ -148,30 +132,18 @@ class DistributedChain(eqx.Module):
 
         return jax.tree.map(of_groups, gather(kept))
 
-    def average(
-        self,
-        key: Key,
-        x: Any,
-        *,
-        num_draws: int,
-        num_chains: int = 1,
-        folder: Path | str | None = None,
-        save_seconds: float = SAVE_SECONDS,
-        label: str | None = None,
-    ) -> Average:
+    def average(self, key: Key, x: Any, *, num_draws: int, **settings: Any) -> Average:
         """What all draws predict together at `x`, in memory that does not grow with their number.
 
         The arguments are those of `sample`, and `x` the same on all processes; `darkbayes.predict_average` makes
         predictions of the result.
         """
-        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
         x = place_whole(as_inputs(x))
 
         def add(draws: Draw, average: Average, number: Array) -> Average:
             return _add(self.posterior, average, draws, x)
 
-        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
-        parts = gather(self._run(key, settings, lambda draws: _empty(self.posterior, draws, x), add, folder, label))
+        parts = gather(self._run(lambda draws: _empty(self.posterior, draws, x), add, key, num_draws, **settings))
         # All parts have taken in equally many draws.
         mean = jax.tree.map(lambda means: jnp.mean(means, axis=0), parts.mean)
         variance = jax.tree.map(lambda v, m: jnp.mean(v, axis=0) + jnp.var(m, axis=0), parts.variance, parts.mean)
@@ -179,21 +151,25 @@ class DistributedChain(eqx.Module):
 
     def _run(
         self,
-        key: Key,
-        settings: dict[str, Any],
         nothing: Callable[[Draw], PyTree],
         add: Callable[[Draw, PyTree, Array], PyTree],
-        folder: Path | str | None,
-        label: str | None,
+        key: Key,
+        num_draws: int,
+        num_chains: int = 1,
+        folder: Path | str | None = None,
+        save_seconds: float = SAVE_SECONDS,
+        label: str | None = None,
     ) -> PyTree:
         """Run to the last round and return what was kept here."""
+        num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
+        settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
         here, workers = jax.process_index(), jax.process_count()
-        rounds = self.burn_in + settings["num_draws"]
-        state = self._start(key, settings["num_chains"], nothing)
+        rounds = self.burn_in + num_draws
+        state = self._start(key, num_chains, nothing)
         part = None if folder is None else Path(folder) / f"worker-{here}"
         if part is not None:
-            state = self._found(part, state)
+            state = self._last_saved(part, state)
         first, shard = int(state.round), self.at_shard(state.lengths)
         saved, times = time.monotonic(), []
         quiet = label is None or here != 0
@@ -205,12 +181,13 @@ class DistributedChain(eqx.Module):
                 end, stop = number + 1 == rounds, stop_asked(number)
                 if not (end or stop or (number + 1) % workers == 0):
                     continue
-                due = agree(_problem(shard, state.chains), time.monotonic() - saved >= settings["save_seconds"])
+                fine = functools.partial(raise_on_failure, shard, state.chains)
+                _, due = attempt(fine, wish=time.monotonic() - saved >= save_seconds)
                 if not (end or stop or state.settled) and len(times) > TIMED_ROUNDS:
                     state = _settled(state, times[1:])  # The first one compiled.
                     shard = self.at_shard(state.lengths)
                 if part is not None and (due or end or stop):
-                    _save(part, state)
+                    attempt(functools.partial(save_checkpoint, part, state, int(state.round)))
                     saved = time.monotonic()
                 if stop and not end:
                     where = "nothing is saved, as there is no folder" if part is None else "start again to go on"
@@ -224,15 +201,9 @@ class DistributedChain(eqx.Module):
                 f"num_chains={num_chains} cannot be divided among the {devices} devices of a process: use a multiple"
             )
         chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), num_chains))
-        return TourState(
-            key=key,
-            examples=np.array(self.examples, np.int32),
-            round=np.zeros((), np.int32),
-            lengths=np.array(self.lengths, np.int32),
-            settled=np.array(not self.follow_speed),
-            chains=chains,
-            kept=nothing(chains.draws),
-        )
+        examples, lengths = np.array(self.examples, np.int32), np.array(self.lengths, np.int32)
+        number, settled = np.zeros((), np.int32), np.array(not self.follow_speed)
+        return TourState(key, examples, number, lengths, settled, chains, nothing(chains.draws))
 
     def _round(
         self, shard: MinibatchChain, state: TourState, add: Callable[[Draw, PyTree, Array], PyTree]
@@ -247,9 +218,9 @@ class DistributedChain(eqx.Module):
         chains = hand_on(chains, move_after(number, jax.process_count()))
         return state._replace(round=np.int32(number + 1), chains=chains, kept=kept), seconds
 
-    def _found(self, part: Path, state: TourState) -> TourState:
+    def _last_saved(self, part: Path, state: TourState) -> TourState:
         """The last round that all processes have saved, or `state` if there is none."""
-        mine = attempt(lambda: checkpoint_steps(part))[-2:]
+        mine = attempt(lambda: checkpoint_steps(part))[0][-2:]
         all_parts = gather(np.array([-1] * (2 - len(mine)) + mine, np.int32))
         common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
@@ -266,17 +237,17 @@ class DistributedChain(eqx.Module):
             stored = load_checkpoint(part, state)
             return state if stored is None else self._checked(part, stored[0], state)
 
-        return attempt(load)
+        return attempt(load)[0]
 
     def _checked(self, part: Path, stored: TourState, fresh: TourState) -> TourState:
         same = {
-            "a seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
+            "seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
             "shards": np.array_equal(stored.examples, fresh.examples),
             "trajectories": self.follow_speed or np.array_equal(stored.lengths, fresh.lengths),
         }
         for name, is_same in same.items():
             if not is_same:
-                raise RunError(f"{part} was made with other {name.removeprefix('a ')}: choose another folder")
+                raise RunError(f"{part} was made with other {name}: choose another folder")
         small = {name: np.asarray(getattr(stored, name)) for name in ("examples", "round", "lengths", "settled")}
         return stored._replace(chains=place(stored.chains), **small)
 
@@ -332,13 +303,13 @@ def distributed_chain(
 
     workers = jax.process_count()
     follow_speed = not isinstance(trajectory, Sequence)
-    asked = [trajectory] * workers if not isinstance(trajectory, Sequence) else trajectory
+    asked = trajectory if isinstance(trajectory, Sequence) else [trajectory] * workers
     lengths = tuple(require_count("trajectory", length) for length in asked)
     if len(lengths) != workers:
         raise InvalidInput(
             f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each"
         )
-    data, size = attempt(check)
+    (data, size), _ = attempt(check)
     require_alike(
         burn_in=require_count("burn_in", burn_in, least=0),
         trajectory=(lengths, follow_speed),
@@ -358,23 +329,10 @@ def distributed_chain(
     )
 
 
-def _problem(shard: MinibatchChain, chains: Chains) -> Exception | None:
-    """What is wrong with the chains that are here, if anything."""
-    try:
-        raise_on_failure(shard, chains)
-    except Exception as problem:
-        return problem
-    return None
-
-
 def _settled(state: TourState, times: list[float]) -> TourState:
     """With lengths that follow the speeds of the workers, as each has measured its own; so far all are alike."""
     speeds = gather(np.float32(1.0 / np.median(times)))
     return state._replace(lengths=lengths_by_speed(int(state.lengths[0]), speeds), settled=np.array(True))
-
-
-def _save(part: Path, state: TourState) -> None:
-    attempt(lambda: save_checkpoint(part, state, int(state.round)))
 
 
 @eqx.filter_jit(donate="all-except-first")

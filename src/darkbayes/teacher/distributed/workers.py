@@ -1,14 +1,12 @@
 """What the processes of a distributed run do together, by JAX's own collectives: agree, gather, hand chains on.
 
-All devices form a mesh with the axes `chain` and `data`: along `data` lie the processes, each with a shard of its own,
-along `chain` the devices of a process, which share its shard and divide its chains among them. Data never leave their
-process; chains travel along `data`.
+All devices form a mesh: along `data` lie the processes, each with a shard of its own, along `chain` the devices of a
+process, which share its shard and divide its chains among them. Data never leave their process.
 
-JAX waits for a process that is slow, and notices one that is dead. Where a connection breaks, `WorkerLost` is raised at
-once. Where the first process is gone, which coordinates all, or where heartbeats stay away (for
-``heartbeat_timeout_seconds`` of ``jax.distributed.initialize``), JAX ends the process with a message of its own. After
-`WorkerLost` a process should leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are
-missed, and so do all that wait for this one.
+JAX waits for a process that is slow. Where a connection breaks, `WorkerLost` is raised at once. Where the first process
+is gone, which coordinates all, or where heartbeats stay away (``heartbeat_timeout_seconds`` of
+``jax.distributed.initialize``), JAX ends the process with a message of its own. After `WorkerLost` a process should
+leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are missed.
 """
 
 import functools
@@ -59,28 +57,22 @@ def gather(tree: PyTree) -> PyTree:
         return multihost_utils.process_allgather(tree)
 
 
-def agree(problem: Exception | None, wish: bool = False) -> bool:
-    """Go on only if no process has a problem: it raises its own, the others say whose message to read.
+def attempt(function: Callable[[], Any], wish: bool = False) -> tuple[Any, bool]:
+    """Go on only if `function` raises nothing on any process: one raises its own, others say whose message to read.
 
-    Returns the `wish` of the first process, which so decides for all.
+    Returns what it returns here, and the `wish` of the first process, which so decides for all.
     """
-    problems, wishes = gather(np.array([problem is not None, wish])).T
-    if problem is not None:
-        raise problem
-    if problems.any():
-        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
-    return bool(wishes[0])
-
-
-def attempt(function: Callable[[], Any]) -> Any:
-    """What a function of one process returns, once all processes have called theirs without an error."""
     result, problem = None, None
     try:
         result = function()
     except Exception as raised:
         problem = raised
-    agree(problem)
-    return result
+    problems, wishes = gather(np.array([problem is not None, wish])).T
+    if problem is not None:
+        raise problem
+    if problems.any():
+        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
+    return result, bool(wishes[0])
 
 
 def require_alike(**settings: Any) -> None:
@@ -109,9 +101,8 @@ def _on_the_mesh(chains: Chains) -> tuple[PyTree, PyTree]:
 
 
 def _as_bytes(leaf: Array) -> Array:
-    if leaf.dtype == bool:
-        return leaf.astype(jnp.uint8).reshape(-1)
-    return jax.lax.bitcast_convert_type(leaf, jnp.uint8).reshape(-1)
+    plain = leaf.astype(jnp.uint8) if leaf.dtype == bool else jax.lax.bitcast_convert_type(leaf, jnp.uint8)
+    return plain.reshape(-1)
 
 
 def _from_bytes(part: Array, like: Array) -> Array:

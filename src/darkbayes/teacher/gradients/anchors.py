@@ -5,28 +5,26 @@ With U and U_B as in `darkbayes.teacher.gradients.base`, and an anchor a at whic
     g = grad U(a) + grad U_B(theta) - grad U_B(a)
       = grad U(a) + [grad -log p(theta) - grad -log p(a)] + N/M sum_B [grad_i(theta) - grad_i(a)].
 
-It has the mean of grad U(theta), whatever the anchor, and the prior's part is exact. Its variance is that of
-N/M sum_B [grad_i(theta) - grad_i(a)]: none at the anchor, and growing with the square of the distance from it, where
-that of the plain gradient stays. On a linear regression it is N^2/M times the variance over examples of
-x_i x_i^T (theta - a), whatever the residuals. U itself is estimated in the same way.
+It has the mean of grad U(theta), whatever the anchor, and the prior's part is exact. Its variance, that of the last
+sum, is none at the anchor and grows with the square of the distance from it, where that of the plain gradient stays.
 
 A step costs two gradients of the batch. It pays where the posterior is narrow compared with how the gradients of
 examples bend: many examples, few weights. Far from its anchor it has more noise than the plain gradient.
-
-- `control_variates` keeps one anchor, near the mode (Baker et al., 2019).
-- `svrg` takes the chain's own position for anchor, and a new one every so many steps (Dubey et al., 2016).
+`control_variates` keeps one anchor, near the mode (Baker et al., 2019); `svrg` takes the chain's own position, and a
+new one every so many steps (Dubey et al., 2016).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.gradients.base import Estimate, Gradients, at_least_single, energy, whole_gradient
-from darkbayes.teacher.gradients.when_due import when_due
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -38,15 +36,16 @@ class AtAnchor(NamedTuple):
 
 
 def _from_anchor(
-    posterior: Posterior, batch: Data, params: Draw, anchor: Draw, known: AtAnchor
-) -> tuple[Array, PyTree]:
+    posterior: Posterior, batch: Data, params: Draw, anchor: Draw, known: AtAnchor, state: PyTree
+) -> Estimate:
     value_and_grad = jax.value_and_grad(energy(posterior, batch))
     here, there = value_and_grad(params), value_and_grad(anchor)
 
     def correct(known: Array, here: Array, there: Array) -> Array:
         return (known + (at_least_single(here) - at_least_single(there))).astype(here.dtype)
 
-    return jax.tree.map(correct, tuple(known), here, there)
+    value, grads = jax.tree.map(correct, tuple(known), here, there)
+    return Estimate(value, grads, {}, state)
 
 
 class _ControlVariates(eqx.Module):
@@ -62,11 +61,8 @@ class _ControlVariates(eqx.Module):
             )
         return AtAnchor(*whole_gradient(posterior, data, self.anchor, self.chunk_size))
 
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: AtAnchor
-    ) -> Estimate:
-        value, grads = _from_anchor(posterior, batch, params, self.anchor, state)
-        return Estimate(value, grads, {}, state)
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+        return _from_anchor(posterior, batch, params, self.anchor, state, state)
 
 
 def control_variates(anchor: Draw, *, chunk_size: int = 1000) -> Gradients:
@@ -96,6 +92,42 @@ def control_variates(anchor: Draw, *, chunk_size: int = 1000) -> Gradients:
     return _ControlVariates(jax.tree.map(jnp.asarray, anchor), require_count("chunk_size", chunk_size))
 
 
+def when_due(due: Array, work: Callable[..., PyTree], otherwise: PyTree, *operands: PyTree) -> PyTree:
+    """``work(*operands)`` if `due`, else `otherwise`; done only when due, under ``vmap`` too.
+
+    ``vmap`` turns a ``lax.cond`` whose predicate differs from chain to chain into doing both and choosing. Here the
+    work is done if it is due in any chain, and each chain then chooses; as chains count their steps alike, it is due in
+    all or in none, and costs what it costs one chain. `work` must not close over traced values.
+
+    >>> def step(count, x):
+    ...     return when_due(count % 2 == 0, lambda x: 10.0 * x, x, x)
+    >>> jax.vmap(step)(jnp.array([2, 2]), jnp.array([1.0, 2.0])).tolist()
+    [10.0, 20.0]
+    """
+
+    @custom_vmap
+    def choose(due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> PyTree:
+        return jax.lax.cond(due, lambda _, operands: work(*operands), lambda old, _: old, otherwise, operands)
+
+    @choose.def_vmap
+    def of_chains(size: int, batched: Any, due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> Any:
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+
+        def spread(leaf: Array, is_batched: bool) -> Array:
+            return leaf if is_batched else jnp.broadcast_to(leaf[None], (size, *leaf.shape))
+
+        def chooses(due: Array, otherwise: PyTree, operands: tuple[PyTree, ...]) -> PyTree:
+            return jax.tree.map(lambda new, old: jnp.where(due, new, old), work(*operands), otherwise)
+
+        each_chooses = jax.vmap(chooses, in_axes=axes, axis_size=size)
+        old = jax.tree.map(spread, otherwise, batched[1])
+        # Through `when_due` again, for chains within runs within data sets.
+        result = when_due(jnp.any(due), each_chooses, old, due, otherwise, operands)
+        return result, jax.tree.map(lambda leaf: True, result)
+
+    return choose(due, otherwise, operands)
+
+
 class SVRGState(NamedTuple):
     """The number of steps taken, the present anchor, and what is known there."""
 
@@ -114,9 +146,7 @@ class _SVRG(eqx.Module):
         unknown = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), known)
         return SVRGState(jnp.zeros((), jnp.int32), params, unknown)
 
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: SVRGState
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         arrays, rest = eqx.partition(posterior, eqx.is_array)
 
         def refresh(arrays: PyTree, data: Data, params: Draw) -> tuple[Draw, AtAnchor]:
@@ -124,8 +154,7 @@ class _SVRG(eqx.Module):
 
         due = state.count % self.refresh_every == 0
         anchor, known = when_due(due, refresh, (state.anchor, state.known), arrays, data, params)
-        value, grads = _from_anchor(posterior, batch, params, anchor, known)
-        return Estimate(value, grads, {}, SVRGState(state.count + 1, anchor, known))
+        return _from_anchor(posterior, batch, params, anchor, known, SVRGState(state.count + 1, anchor, known))
 
 
 def svrg(refresh_every: int, *, chunk_size: int = 1000) -> Gradients:
@@ -141,12 +170,5 @@ def svrg(refresh_every: int, *, chunk_size: int = 1000) -> Gradients:
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> import darkbayes as db
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=5, gradients=svrg(4))
-    >>> db.sample(teacher, jax.random.key(2), num_chains=2, num_draws=3).network[0].weight.shape
-    (2, 3, 4, 2)
     """
     return _SVRG(require_count("refresh_every", refresh_every), require_count("chunk_size", chunk_size))

@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from darkbayes.errors import require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.noise import signs_like
 from darkbayes.types import Array, Data, Key, PyTree
@@ -42,9 +43,7 @@ class Gradients(Protocol):
         """What is carried from step to step, at the chain's start."""
         ...
 
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         """The estimate from `batch`, which is the very object `data` if the step uses all examples."""
         ...
 
@@ -62,9 +61,7 @@ class Stateless(eqx.Module):
 
 
 class _MinibatchGradients(Stateless):
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         value, grads = jax.value_and_grad(energy(posterior, batch))(params)
         return Estimate(value, grads, {}, state)
 
@@ -74,9 +71,6 @@ def minibatch_gradients() -> Gradients:
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> minibatch_gradients().init(None, None, None)
-    ()
     """
     return _MinibatchGradients()
 
@@ -127,3 +121,41 @@ def diagonal_of_jacobian(
     axes = (None, 0, None)  # Only the change depends on the key.
     value, changes, besides = jax.vmap(probe, out_axes=axes)(jax.random.split(key, probes))
     return value, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), changes), besides
+
+
+class _WithCurvature(eqx.Module):
+    gradients: Gradients | None
+    probes: int
+
+    def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
+        return () if self.gradients is None else self.gradients.init(posterior, data, params)
+
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+        inner_key, probe_key = jax.random.split(key)
+
+        def gradient(params: Draw) -> tuple[PyTree, Array]:
+            value, grads = jax.value_and_grad(energy(posterior, batch))(params)
+            return grads, value
+
+        grads, curvature, value = diagonal_of_jacobian(gradient, params, probe_key, self.probes)
+        if self.gradients is None:
+            return Estimate(value, grads, {"curvature": curvature}, state)
+        estimate = self.gradients.estimate(inner_key, posterior, data, batch, params, state)
+        return estimate._replace(extras=estimate.extras | {"curvature": curvature})
+
+
+def with_curvature(gradients: Gradients | None = None, *, probes: int = 1) -> Gradients:
+    """Gradients together with the diagonal of the Hessian of U_B (see the head of this file).
+
+    The sampler gets ``curvature``: with z independent signs, z * (H z) has the mean diag(H) (Hutchinson, 1990), and
+    is exact where H is diagonal. An entry may be negative: the estimate's noise is that of the entries off the
+    diagonal, and a network's energy bends down in places.
+
+    Args:
+        gradients: where the gradient comes from, say `svrg`; the plain one unless given.
+        probes: vectors of signs to average over; each costs about as much as a gradient.
+
+    Returns:
+        What to give `minibatch_chain` as `gradients`.
+    """
+    return _WithCurvature(gradients, require_count("probes", probes))

@@ -1,13 +1,9 @@
 """Gradients of single examples, and the metric that they make.
 
 With l_i(theta) = -log p(y_i | x_i, theta), the gradient of U_B (see `darkbayes.teacher.gradients.base`) is that of the
-prior plus N/M times the sum of the grad l_i, so that knowing each of them costs memory, M times that of the weights,
-and gives
-
-- their spread, which is the noise of the minibatch and, near the posterior, the information in the data
-  (`per_example`);
-- the mean of their squares, the diagonal of the empirical Fisher information, and how it changes with the weights
-  (`fisher_metric`).
+prior plus N/M times the sum of the grad l_i. Knowing each of them costs memory, M times that of the weights, and gives
+their spread, the noise of the minibatch (`per_example`), and the mean of their squares, the diagonal of the empirical
+Fisher information, with how it changes with the weights (`fisher_metric`).
 """
 
 from typing import Any
@@ -37,9 +33,7 @@ def _together(posterior: Posterior, params: Draw, losses: Array, gradients: PyTr
 
 
 class _PerExample(Stateless):
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         losses, gradients = _of_examples(posterior, batch, params)
         value, grads = _together(posterior, params, losses, gradients)
         extras = {"per_example": gradients, "num_data": posterior.num_data, "all_data": batch is data}
@@ -71,9 +65,7 @@ def per_example() -> Gradients:
 class _FisherMetric(Stateless):
     probes: int
 
-    def estimate(
-        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: PyTree
-    ) -> Estimate:
+    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
         def fisher(params: Draw) -> tuple[PyTree, Any]:
             losses, gradients = _of_examples(posterior, batch, params)
             squares = jax.tree.map(lambda leaf: at_least_single(leaf) ** 2, gradients)
@@ -96,13 +88,5 @@ def fisher_metric(probes: int = 1) -> Gradients:
 
     Returns:
         What to give `minibatch_chain` as `gradients`.
-
-    >>> import darkbayes as db
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([4], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> draw = posterior.init(jax.random.key(1), data.x)
-    >>> estimate = fisher_metric().estimate(jax.random.key(2), posterior, data, data, draw, ())
-    >>> estimate.extras["metric"].network[0].weight.shape, estimate.extras["metric_gradient"].network[0].weight.shape
-    ((4, 2), (4, 2))
     """
     return _FisherMetric(require_count("probes", probes))

@@ -2,7 +2,7 @@
 
 from darkbayes.teacher.samplers.auto import AutoStep as AutoStep
 from darkbayes.teacher.samplers.baoa import baoa as baoa
-from darkbayes.teacher.samplers.default import default_sampler as default_sampler
+from darkbayes.teacher.samplers.fisher import default_sampler as default_sampler
 from darkbayes.teacher.samplers.fisher import fisher_sgld as fisher_sgld
 from darkbayes.teacher.samplers.psgld import psgld as psgld
 from darkbayes.teacher.samplers.scale_adapted import scale_adapted_sghmc as scale_adapted_sghmc

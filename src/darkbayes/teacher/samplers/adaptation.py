@@ -1,12 +1,49 @@
-"""Running means for samplers that adapt, and other small arithmetic that they share."""
+"""What samplers share: how they are made of a first state and a step, running means, and other small arithmetic."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from darkbayes.errors import require_count
-from darkbayes.types import Array, PyTree
+from darkbayes.teacher.noise import normal_like
+from darkbayes.types import Array, Key, PyTree
+
+
+class MomentumState(NamedTuple):
+    """The number of steps taken, the momentum, and the friction, by which to read its temperature."""
+
+    count: Array
+    momentum: PyTree
+    friction: Array
+
+
+class InformationState(NamedTuple):
+    """The number of steps taken, and the information in the data about the weights."""
+
+    count: Array
+    information: PyTree
+
+
+def noisy(init: Callable[[PyTree], Any], move: Callable[..., Any]) -> optax.GradientTransformationExtraArgs:
+    """A sampler from its first state and ``move(grads, state, noise, **extra)``, which returns updates and a state.
+
+    The noise is standard normal and in the shape of the gradients. Updates get their dtypes, and the step is counted.
+    """
+
+    def update(grads: PyTree, state: Any, params: PyTree | None = None, *, key: Key, **extra: Any) -> Any:
+        updates, state = move(grads, state, normal_like(key, grads), **extra)
+        updates = jax.tree.map(lambda moved, g: jnp.asarray(moved, g.dtype), updates, grads)
+        return updates, state._replace(count=state.count + 1)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def first_momentum(params: PyTree, friction: float) -> MomentumState:
+    """That of a chain at rest."""
+    return MomentumState(jnp.zeros((), jnp.int32), zeros_in_single(params), jnp.asarray(friction, jnp.float32))
 
 
 def zeros_in_single(params: PyTree) -> PyTree:

@@ -77,14 +77,7 @@ class TunableSampler(Protocol[P]):
 
 
 def auto(*, compensates: bool = False) -> Callable[[Callable[Concatenate[Any, P], Sampler]], TunableSampler[P]]:
-    """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well.
-
-    Args:
-        compensates: whether the sampler takes the noise of minibatch gradients into account.
-
-    Returns:
-        A decorator.
-    """
+    """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well."""
 
     def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> TunableSampler[P]:
         signature = inspect.signature(sampler)

@@ -8,11 +8,10 @@ temperature T and friction alpha = 1 - exp(-gamma h),
     O   m     <- (1 - alpha) m + sqrt(T (1 - (1 - alpha)^2)) xi,    xi ~ N(0, I),
     A   theta <- theta + h/2 m.
 
-The gradient of the next step is taken where the second A ends, so a step costs one gradient. Theta has the law of the
-scheme BAOAB, which only cuts the kick B in two: on a Gaussian with exact gradients that is the target itself, at any
-step size that is stable (eta H < 8 for the stiffest Hessian H); elsewhere the error is of order h^2 = eta/2. Step size
-and friction mean what they do in SGHMC, as long as friction is small. At friction 1 this is the limit method of
-Leimkuhler and Matthews, which moves as SGLD does at half the step size.
+Theta has the law of the scheme BAOAB, which only cuts the kick B in two: on a Gaussian with exact gradients that is the
+target itself, at any step size that is stable (eta H < 8 for the stiffest Hessian H); elsewhere the error is of order
+h^2 = eta/2. Step size and friction mean what they do in SGHMC, as long as friction is small. At friction 1 this is the
+limit method of Leimkuhler and Matthews, which moves as SGLD does at half the step size.
 """
 
 from typing import Any, NamedTuple
@@ -22,11 +21,10 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import zeros_in_single
+from darkbayes.teacher.samplers.adaptation import noisy, zeros_in_single
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class BAOAState(NamedTuple):
@@ -49,32 +47,16 @@ def baoa(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = baoa(1e-3)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
 
-    def init(params: PyTree) -> BAOAState:
-        return BAOAState(jnp.zeros((), jnp.int32), zeros_in_single(params))
-
-    def update(
-        grads: PyTree, state: BAOAState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, BAOAState]:
+    def move(grads: PyTree, state: BAOAState, noise: PyTree, **extra: Any) -> tuple[PyTree, BAOAState]:
         stride = jnp.sqrt(0.5 * eta(state.count))
         spread = jnp.sqrt(friction * (2.0 - friction) * warmth(state.count))
         kicked = jax.tree.map(lambda m, g: m - stride * g.astype(m.dtype), state.momentum, grads)
-        momentum = jax.tree.map(
-            lambda m, xi: (1.0 - friction) * m + spread * xi.astype(m.dtype), kicked, normal_like(key, grads)
-        )
-        updates = jax.tree.map(
-            lambda before, after, g: (0.5 * stride * (before + after)).astype(g.dtype), kicked, momentum, grads
-        )
-        return updates, BAOAState(state.count + 1, momentum)
+        momentum = jax.tree.map(lambda m, xi: (1.0 - friction) * m + spread * xi.astype(m.dtype), kicked, noise)
+        updates = jax.tree.map(lambda before, after: 0.5 * stride * (before + after), kicked, momentum)
+        return updates, state._replace(momentum=momentum)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: BAOAState(jnp.zeros((), jnp.int32), zeros_in_single(params)), move)

@@ -9,18 +9,14 @@ the log posterior estimated on M of N examples, V the running mean of g^2 and la
     theta <- theta + v,
 
 where T is the temperature and C = V / (1 + s) the variance of g, noise that the minibatch brings along and that need
-not be added again. The step size eta has no unit, so that one value suits many data sets. Near the posterior V is the
-sum of C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors. With full-data gradients
-C = 0 and F = V. (The prior's part of V is left out: P only sets the pace, and lambda is small where the data speak.)
-
-At friction alpha = 1 this is Langevin dynamics without momentum. With less, steps add up over 1/alpha of them, and
-chains forget where they were sooner (see `sghmc`). What is carried along is m = v / sqrt(eta P / 2), whose law depends
-neither on eta nor on P.
+not be added again. eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of
+C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors; with full-data gradients C = 0
+and F = V. (The prior's part of V is left out: P only sets the pace.) At friction alpha = 1 there is no momentum. What
+is carried along is m = v / sqrt(eta P / 2), whose law depends neither on eta nor on P.
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
-changes slowly, over 1 / (1 - decay) steps, so the gradient of P that an exact sampler would add is left out, as is
-customary (Li et al., 2016). Once P is frozen nothing is left out: the update is linear, and on a Gaussian its law is
-exact.
+changes slowly, so its gradient, which an exact sampler would add, is left out (Li et al., 2016). Once P is frozen the
+update is linear, and on a Gaussian its law is exact.
 """
 
 from typing import Any, NamedTuple
@@ -31,11 +27,17 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
-from darkbayes.teacher.samplers.auto import auto
+from darkbayes.model import Posterior
+from darkbayes.teacher.samplers.adaptation import (
+    check_adapt_steps,
+    mean_of_squares,
+    noisy,
+    share_of_new,
+    zeros_in_single,
+)
+from darkbayes.teacher.samplers.auto import AutoStep, auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class FisherState(NamedTuple):
@@ -72,13 +74,6 @@ def fisher_sgld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = fisher_sgld(0.02, prior_precision=1.0, batch_share=0.1)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
@@ -89,19 +84,16 @@ def fisher_sgld(
     require_share("friction", friction, one=True)
     require_share("decay", decay)
     adapt_steps = check_adapt_steps(adapt_steps)
-    information, excess = (
-        (1.0, 0.0) if batch_share is None else (batch_share / (1 + batch_share), 1 / (1 + batch_share))
-    )
+    information, excess = 1.0, 0.0
+    if batch_share is not None:
+        information, excess = batch_share / (1 + batch_share), 1 / (1 + batch_share)
 
     def init(params: PyTree) -> FisherState:
-        momentum = None if friction == 1.0 else zeros_in_single(params)
-        return FisherState(
-            jnp.zeros((), jnp.int32), zeros_in_single(params), momentum, jnp.asarray(friction, jnp.float32)
-        )
+        zeros = zeros_in_single(params)
+        momentum = None if friction == 1.0 else zeros
+        return FisherState(jnp.zeros((), jnp.int32), zeros, momentum, jnp.asarray(friction, jnp.float32))
 
-    def update(
-        grads: PyTree, state: FisherState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, FisherState]:
+    def move(grads: PyTree, state: FisherState, noise: PyTree, **extra: Any) -> tuple[PyTree, FisherState]:
         step, own = eta(state.count), 2.0 * friction * warmth(state.count)
         squares = mean_of_squares(state.squares, grads, share_of_new(state.count, decay, adapt_steps))
         strides = jax.tree.map(lambda square: jnp.sqrt(0.5 * step / (information * square + prior_precision)), squares)
@@ -111,11 +103,27 @@ def fisher_sgld(
             spread = jnp.sqrt(jnp.maximum(own - stride**2 * excess * square, 0.1 * own))
             return -stride * g.astype(square.dtype) + spread * xi.astype(square.dtype)
 
-        momentum = jax.tree.map(push, grads, squares, strides, normal_like(key, grads))
+        momentum = jax.tree.map(push, grads, squares, strides, noise)
         if state.momentum is not None:
             momentum = jax.tree.map(lambda new, old: new + (1.0 - friction) * old, momentum, state.momentum)
-        updates = jax.tree.map(lambda stride, m, g: jnp.asarray(stride * m, g.dtype), strides, momentum, grads)
         kept = None if state.momentum is None else momentum
-        return updates, FisherState(state.count + 1, squares, kept, state.friction)
+        return jax.tree.map(jnp.multiply, strides, momentum), state._replace(squares=squares, momentum=kept)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(init, move)
+
+
+def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
+    """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
+
+    Args:
+        posterior: what it will explore.
+        batch_size: examples of a step; None for all of them.
+
+    Returns:
+        The sampler.
+    """
+    share = None if batch_size is None else batch_size / posterior.num_data
+    if share is not None and not eqx.is_array(share):
+        share = min(1.0, share)
+    precision = getattr(posterior.prior, "precision", 1.0)
+    return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=0.1)

@@ -8,16 +8,12 @@ running mean of (g / N)^2, step size eta and temperature T,
 
 with Gamma_i = dG_i / dtheta_i, what keeps the law right while G follows theta. Theta enters V through the present
 gradient alone, whose weight in the mean is s = 1 - decay, so with h the diagonal of the Hessian of the negative log
-posterior (g has the sign of the log posterior)
+posterior (g has the sign of the log posterior) Gamma = s G^2 (g / N) (h / N) / sqrt V. It is s times as small as the
+rest and needs h, so it is left out unless asked for, as in the paper. Once G is frozen it is zero and the update is
+linear: on a Gaussian its law is exact.
 
-    Gamma = s G^2 (g / N) (h / N) / sqrt V.
-
-It is s times as small as the rest and needs h, so it is left out unless asked for, as in the paper. Once G is frozen,
-Gamma is zero and the update is linear: on a Gaussian its law is exact.
-
-The paper's V starts at zero, which makes the first steps ten times too long; here the first steps weigh alike. Until
-there are 1/s of them V can still be the square of a single, small gradient, and Gamma, which grows as G^2, without
-bounds: it sets in after that.
+The paper's V starts at zero, which makes the first steps ten times too long; here they weigh alike. Until there are 1/s
+of them V can still be the square of a single, small gradient, and Gamma without bounds: it sets in after that.
 """
 
 from typing import Any, NamedTuple
@@ -27,11 +23,16 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import check_adapt_steps, mean_of_squares, share_of_new, zeros_in_single
+from darkbayes.teacher.samplers.adaptation import (
+    check_adapt_steps,
+    mean_of_squares,
+    noisy,
+    share_of_new,
+    zeros_in_single,
+)
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class PSGLDState(NamedTuple):
@@ -67,13 +68,6 @@ def psgld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = psgld(1e-5, num_data=1000, adapt_steps=500)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     num_data = require_count("num_data", num_data)
@@ -81,17 +75,8 @@ def psgld(
     require_positive("damping", damping)
     adapt_steps = check_adapt_steps(adapt_steps)
 
-    def init(params: PyTree) -> PSGLDState:
-        return PSGLDState(jnp.zeros((), jnp.int32), zeros_in_single(params))
-
-    def update(
-        grads: PyTree,
-        state: PSGLDState,
-        params: PyTree | None = None,
-        *,
-        key: Key,
-        curvature: PyTree | None = None,
-        **extra: Any,
+    def move(
+        grads: PyTree, state: PSGLDState, noise: PyTree, *, curvature: PyTree | None = None, **extra: Any
     ) -> tuple[PyTree, PSGLDState]:
         step, heat = eta(state.count), warmth(state.count)
         share = share_of_new(state.count, decay, adapt_steps)
@@ -103,7 +88,6 @@ def psgld(
         if gamma:
             if curvature is None:
                 raise InvalidInput("psgld(gamma=True) needs the curvature at each step: use gradients=with_curvature()")
-
             filled = state.count.astype(jnp.float32) * (1.0 - decay) >= 1.0
             weight = jnp.where(filled, share, jnp.zeros_like(share))
 
@@ -113,11 +97,9 @@ def psgld(
 
             drifts = jax.tree.map(correct, drifts, scales, means, squares, curvature)
 
-        def move(g: Array, drift: Array, scale: Array, xi: Array) -> Array:
-            moved = -0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)
-            return jnp.asarray(moved, g.dtype)
+        def shift(drift: Array, scale: Array, xi: Array) -> Any:
+            return -0.5 * step * drift + jnp.sqrt(step * heat * scale) * xi.astype(scale.dtype)
 
-        updates = jax.tree.map(move, grads, drifts, scales, normal_like(key, grads))
-        return updates, PSGLDState(state.count + 1, squares)
+        return jax.tree.map(shift, drifts, scales, noise), state._replace(squares=squares)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: PSGLDState(jnp.zeros((), jnp.int32), zeros_in_single(params)), move)

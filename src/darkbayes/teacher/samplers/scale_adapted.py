@@ -25,11 +25,10 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import check_adapt_steps, root, still_adapting, zeros_in_single
+from darkbayes.teacher.samplers.adaptation import check_adapt_steps, noisy, root, still_adapting, zeros_in_single
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class ScaleAdaptedState(NamedTuple):
@@ -38,8 +37,7 @@ class ScaleAdaptedState(NamedTuple):
     count: Array
     momentum: PyTree
     friction: Array
-    memory: PyTree
-    """tau, for how many steps the estimates remember."""
+    memory: PyTree  # tau, for how many steps the estimates remember.
     mean: PyTree
     squares: PyTree
 
@@ -67,13 +65,6 @@ def scale_adapted_sghmc(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = scale_adapted_sghmc(1e-2, adapt_steps=1000)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
@@ -82,13 +73,10 @@ def scale_adapted_sghmc(
 
     def init(params: PyTree) -> ScaleAdaptedState:
         zeros = zeros_in_single(params)
-        return ScaleAdaptedState(
-            jnp.zeros((), jnp.int32), zeros, jnp.asarray(friction, jnp.float32), zeros, zeros, zeros
-        )
+        count = jnp.zeros((), jnp.int32)
+        return ScaleAdaptedState(count, zeros, jnp.asarray(friction, jnp.float32), zeros, zeros, zeros)
 
-    def update(
-        grads: PyTree, state: ScaleAdaptedState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, ScaleAdaptedState]:
+    def move(grads: PyTree, state: ScaleAdaptedState, noise: PyTree, **extra: Any) -> tuple[PyTree, ScaleAdaptedState]:
         half, heat = 0.5 * eta(state.count), warmth(state.count)
         singles = jax.tree.map(lambda g, square: g.astype(square.dtype), grads, state.squares)
         shares = jax.tree.map(lambda tau: still_adapting(1.0 / (tau + 1.0), state.count, adapt_steps), state.memory)
@@ -106,11 +94,8 @@ def scale_adapted_sghmc(
             spread = root(2.0 * friction * heat - brought)
             return (1.0 - friction) * m - jnp.sqrt(half * scale) * g + spread * xi.astype(m.dtype)
 
-        def move(m: Array, square: Array, g: Array) -> Array:
-            return (jnp.sqrt(half / jnp.sqrt(square + damping)) * m).astype(g.dtype)
+        momentum = jax.tree.map(push, state.momentum, singles, squares, noise)
+        updates = jax.tree.map(lambda m, square: jnp.sqrt(half / jnp.sqrt(square + damping)) * m, momentum, squares)
+        return updates, state._replace(momentum=momentum, memory=memory, mean=mean, squares=squares)
 
-        momentum = jax.tree.map(push, state.momentum, singles, squares, normal_like(key, grads))
-        updates = jax.tree.map(move, momentum, squares, grads)
-        return updates, ScaleAdaptedState(state.count + 1, momentum, state.friction, memory, mean, squares)
-
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(init, move)

@@ -11,30 +11,22 @@ examples of the gradients of single log likelihoods, lambda the precision of the
 At T = 1 and without prior this is their rule, as H + C = gamma N I with gamma = (n + N)/n. The prior belongs in M as
 its curvature, or else the law is off where the data say little.
 
-Why this M: on a posterior N(m, H^-1), where g = -H (theta - m) + noise of covariance C, the update is linear, and its
-stationary covariance S solves S = (1 - 2 M^-1 H) S (1 - 2 M^-1 H)^T + 4 M^-1 (C + 4 T B/eta) M^-1. Put S = T H^-1:
-all cancels if M - H = C/T + 4B/eta, which is the definition of M. So the law is **exact for every eta and every B**,
-discrete steps and minibatch noise included, as far as the posterior is Gaussian and H is its precision. (I is that
-where the model is true: near the posterior the covariance of the gradients is the information.)
+Why this M: on a posterior N(m, H^-1), where g = -H (theta - m) + noise of covariance C, the stationary covariance S
+solves S = (1 - 2 M^-1 H) S (1 - 2 M^-1 H)^T + 4 M^-1 (C + 4 T B/eta) M^-1. Put S = T H^-1: all cancels if
+M - H = C/T + 4B/eta. So the law is **exact for every eta and every B**, discrete steps and minibatch noise included, as
+far as the posterior is Gaussian and H is its precision (I is that where the model is true).
 
-B is free; here it is H, so that eta has no unit and M = (1 + 4/eta) H + C/T. Then
+B is free; here it is H, so that eta has no unit and M = (1 + 4/eta) H + C/T. Then eta -> 0 is Langevin dynamics,
+theta <- theta + eta/2 H^-1 g + N(0, eta T H^-1), right for any posterior. A step shrinks the distance to the mode by
+1 - 2/(1 + 4/eta + N/n): with all data, eta = 4 makes every step a fresh draw; with minibatches, forgetting takes at
+least about N/(2n) steps. eta -> infinity adds no noise but the minibatch's, and with all data only jumps from side to
+side. The diagonal form has the diagonals of I in H, C and M: exact where H is diagonal, and right as eta -> 0. Strongly
+correlated weights need a small eta, as a step is stable while M - H is positive definite.
 
-- eta -> 0 is Langevin dynamics in this package's convention, theta <- theta + eta/2 H^-1 g + N(0, eta T H^-1), whose
-  law tends to the posterior, Gaussian or not, with H frozen;
-- a step shrinks the distance to the mode by 1 - 2 M^-1 H = 1 - 2/(1 + 4/eta + N/n): with gradients of all data, eta = 4
-  makes every step a fresh draw; with minibatches, forgetting takes at least about N/(2n) steps, at any eta;
-- eta -> infinity adds no noise but the minibatch's: steps of SGD scaled so that they sample the Gaussian above. Not
-  with gradients of all data: without any noise they only jump from side to side.
-
-The diagonal form uses the diagonals of I in H, C and M. Its law is that of the same linear equation; it is exact
-where H is diagonal, and right as eta -> 0. Strongly correlated weights need a small eta: a step is stable as long as
-M - H is positive definite.
-
-I is a running mean over steps, and g and I are of the same batch; freeze it (`adapt_steps`) for draws from one fixed
-transition.
+I is a running mean over steps; freeze it (`adapt_steps`) for draws from one fixed transition.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,18 +34,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGFSState(NamedTuple):
-    """The number of steps taken, and I: its diagonal like the weights, or all of it as one matrix."""
-
-    count: Array
-    information: PyTree
+from darkbayes.types import Array, PyTree
 
 
 @auto(compensates=True)
@@ -82,15 +66,6 @@ def sgfs(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sgfs(1.0, prior_precision=1.0)
-    >>> weights, of_examples = jnp.zeros(3), jnp.ones((5, 3))
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(
-    ...     weights, state, weights, key=jax.random.key(0), per_example=of_examples, num_data=50, all_data=False
-    ... )
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature)
     require_positive("prior_precision", prior_precision)
@@ -100,34 +75,33 @@ def sgfs(
     if adapt_steps is not None:
         adapt_steps = require_count("adapt_steps", adapt_steps)
 
-    def init(params: PyTree) -> SGFSState:
+    def init(params: PyTree) -> InformationState:
         # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        information = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
+        information = optax.tree.zeros_like(params, dtype=jnp.float32)
         if full:
-            size = sum(leaf.size for leaf in jax.tree.leaves(params))
+            size = optax.tree.size(params)
             if size > full_limit:
                 raise InvalidInput(
                     f"full=True needs a matrix of {size} x {size} for these weights, above full_limit={full_limit}: "
                     f"use full=False, or allow it with full_limit={size}"
                 )
             information = jnp.zeros((size, size), jnp.float32)
-        return SGFSState(jnp.zeros((), jnp.int32), information)
+        return InformationState(jnp.zeros((), jnp.int32), information)
 
-    def update(
+    def move(
         grads: PyTree,
-        state: SGFSState,
-        params: PyTree | None = None,
+        state: InformationState,
+        noise: PyTree,
         *,
-        key: Key,
         per_example: PyTree = None,
         num_data: int | None = None,
         all_data: bool = False,
         **extra: Any,
-    ) -> tuple[PyTree, SGFSState]:
+    ) -> tuple[PyTree, InformationState]:
         if per_example is None or num_data is None:
             raise InvalidInput("sgfs needs gradients of single examples: minibatch_chain(..., gradients=per_example())")
         if not jax.tree.leaves(grads):
-            return grads, SGFSState(state.count + 1, state.information)
+            return grads, state
         number = len(jax.tree.leaves(per_example)[0])
         if number < 2:
             raise InvalidInput(
@@ -136,10 +110,9 @@ def sgfs(
         step, warm = eta(state.count), warmth(state.count)
         excess = 0.0 if all_data else num_data / number
         share = share_of_new(state.count, decay, adapt_steps)
-
-        grads_, per_example, noise = _single(grads), _single(per_example), _single(normal_like(key, grads))
+        grads, per_example, noise = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (grads, per_example, noise))
         if full:
-            flat, restore = ravel_pytree(grads_)
+            flat, restore = ravel_pytree(grads)
             rows = jax.vmap(lambda tree: ravel_pytree(tree)[0])(per_example)
             centred = rows - jnp.mean(rows, axis=0, keepdims=True)
             information = state.information + share * (centred.T @ centred / (number - 1) - state.information)
@@ -147,25 +120,20 @@ def sgfs(
             precision = of_data + prior_precision * jnp.eye(len(flat), dtype=jnp.float32)
             scale = (1 + 4 / step) * precision + (excess / warm) * of_data
             nu = jnp.sqrt(4 * warm / step) * (jnp.linalg.cholesky(precision) @ ravel_pytree(noise)[0])
-            moves = restore(2 * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scale), True), nu - flat))
+            updates = restore(2 * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scale), True), nu - flat))
         else:
 
             def learn(information: Array, examples: Array) -> Array:
                 return information + share * (jnp.var(examples, axis=0, ddof=1) - information)
 
-            def move(g: Array, information: Array, xi: Array) -> Array:
+            def shift(g: Array, information: Array, xi: Array) -> Array:
                 of_data = num_data * information
                 precision = of_data + prior_precision
                 scale = (1 + 4 / step) * precision + (excess / warm) * of_data
                 return 2 * (jnp.sqrt(4 * warm / step * precision) * xi - g) / scale
 
             information = jax.tree.map(learn, state.information, per_example)
-            moves = jax.tree.map(move, grads_, information, noise)
-        updates = jax.tree.map(lambda moved, g: moved.astype(g.dtype), moves, grads)
-        return updates, SGFSState(state.count + 1, information)
+            updates = jax.tree.map(shift, grads, information, noise)
+        return updates, state._replace(information=information)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def _single(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+    return noisy(init, move)

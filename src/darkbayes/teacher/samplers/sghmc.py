@@ -14,7 +14,7 @@ What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: 
 momentum as warm as it was.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,10 @@ import optax
 from jax.core import Tracer
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import zeros_in_single
+from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGHMCState(NamedTuple):
-    """The number of steps taken, the momentum, and the friction, by which to read its temperature."""
-
-    count: Array
-    momentum: PyTree
-    friction: Array
+from darkbayes.types import Array, PyTree
 
 
 @auto()
@@ -55,13 +46,6 @@ def sghmc(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sghmc(1e-3, friction=0.05)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
@@ -73,20 +57,14 @@ def sghmc(
             "use more friction, or a smaller step size and with it a smaller estimate"
         )
 
-    def init(params: PyTree) -> SGHMCState:
-        return SGHMCState(jnp.zeros((), jnp.int32), zeros_in_single(params), jnp.asarray(friction, jnp.float32))
-
-    def update(
-        grads: PyTree, state: SGHMCState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, SGHMCState]:
+    def move(grads: PyTree, state: MomentumState, noise: PyTree, **extra: Any) -> tuple[PyTree, MomentumState]:
         stride = jnp.sqrt(0.5 * eta(state.count))
         spread = jnp.sqrt(2.0 * jnp.maximum(friction * warmth(state.count) - noise_estimate, 0.0))
 
         def push(m: Array, g: Array, xi: Array) -> Array:
             return (1.0 - friction) * m - stride * g.astype(m.dtype) + spread * xi.astype(m.dtype)
 
-        momentum = jax.tree.map(push, state.momentum, grads, normal_like(key, grads))
-        updates = jax.tree.map(lambda m, g: (stride * m).astype(g.dtype), momentum, grads)
-        return updates, SGHMCState(state.count + 1, momentum, state.friction)
+        momentum = jax.tree.map(push, state.momentum, grads, noise)
+        return jax.tree.map(lambda m: stride * m, momentum), state._replace(momentum=momentum)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: first_momentum(params, friction), move)

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from darkbayes.teacher.noise import normal_like
+from darkbayes.teacher.samplers.adaptation import noisy
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
+from darkbayes.types import Array, PyTree
 
 
 class SGLDState(NamedTuple):
@@ -52,16 +52,9 @@ def sgld(
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
 
-    def init(params: PyTree) -> SGLDState:
-        return SGLDState(jnp.zeros((), jnp.int32))
-
-    def update(
-        grads: PyTree, state: SGLDState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, SGLDState]:
+    def move(grads: PyTree, state: SGLDState, noise: PyTree, **extra: Any) -> tuple[PyTree, SGLDState]:
         step = eta(state.count)
         spread = jnp.sqrt(step * warmth(state.count))
-        noise = normal_like(key, grads)
-        updates = jax.tree.map(lambda g, xi: (-0.5 * step * g + spread * xi).astype(g.dtype), grads, noise)
-        return updates, SGLDState(state.count + 1)
+        return jax.tree.map(lambda g, xi: -0.5 * step * g + spread * xi, grads, noise), state
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: SGLDState(jnp.zeros((), jnp.int32)), move)

@@ -8,39 +8,26 @@ weights and zeta a friction that starts at alpha,
     zeta  <- zeta + v.v / d - eta T / (2 - zeta).
 
 Noise of minibatches, of which nothing need be known, makes v larger than it should be; then zeta grows until the energy
-is right, by eta C / (4 T) where C is the variance of g, just what SGHMC would need to be told.
+is right, by eta C / (4 T) where C is the variance of g, just what SGHMC would need to be told. The paper's eta is half
+of ours, and it has eta/2 where the thermostat here has eta / (2 - zeta), the variance of v for steps that are not
+infinitely small: to aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1, however small the
+step. As it is, a Gaussian of many weights of equal stiffness and noise has the target's variance at any step size.
 
-The paper has eta/2 where the thermostat here has eta / (2 - zeta). Its v follows a differential equation, in which
-friction per step is infinitely small; steps of friction zeta as above give v the variance eta T / (2 - zeta) once theta
-is in equilibrium. To aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1 and 11 % at 0.2,
-however small the step size. As it is, a Gaussian of many weights of equal stiffness and equal noise has the variance of
-the target at any step size. Otherwise the paper's eta is half of ours, and its temperature 1.
-
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: a step size that changes leaves the
-momentum as warm as it was. One thermostat serves all weights that the transformation sees: it is the mean energy that
-is right, so it suits many weights of similar stiffness (``optax.multi_transform`` gives each group its own).
+What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta. One thermostat serves all weights that
+the transformation sees: it is their mean energy that is right (``optax.multi_transform`` gives each group its own).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import require_share
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import zeros_in_single
+from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGNHTState(NamedTuple):
-    """The number of steps taken, the momentum and the friction zeta."""
-
-    count: Array
-    momentum: PyTree
-    friction: Array
+from darkbayes.types import Array, PyTree
 
 
 @auto(compensates=True)
@@ -56,23 +43,11 @@ def sgnht(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sgnht(1e-3)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0))
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
 
-    def init(params: PyTree) -> SGNHTState:
-        return SGNHTState(jnp.zeros((), jnp.int32), zeros_in_single(params), jnp.asarray(friction, jnp.float32))
-
-    def update(
-        grads: PyTree, state: SGNHTState, params: PyTree | None = None, *, key: Key, **extra: Any
-    ) -> tuple[PyTree, SGNHTState]:
+    def move(grads: PyTree, state: MomentumState, noise: PyTree, **extra: Any) -> tuple[PyTree, MomentumState]:
         half, heat = 0.5 * eta(state.count), warmth(state.count)
         stride, spread = jnp.sqrt(half), jnp.sqrt(2.0 * friction * heat)
 
@@ -80,13 +55,13 @@ def sgnht(
             keep = (1.0 - state.friction).astype(m.dtype)
             return keep * m - stride * g.astype(m.dtype) + spread * xi.astype(m.dtype)
 
-        momentum = jax.tree.map(push, state.momentum, grads, normal_like(key, grads))
-        updates = jax.tree.map(lambda m, g: (stride * m).astype(g.dtype), momentum, grads)
+        momentum = jax.tree.map(push, state.momentum, grads, noise)
         leaves = jax.tree.leaves(momentum)
         energy = sum((jnp.sum(m.astype(jnp.float32) ** 2) for m in leaves), start=jnp.zeros(()))
         # Beyond friction 1 v would change its sign at every step: never asked for, only passed on the way down.
         wanted = 2.0 * heat / (2.0 - jnp.minimum(state.friction, 1.0))
         excess = energy / max(sum(m.size for m in leaves), 1) - wanted
-        return updates, SGNHTState(state.count + 1, momentum, state.friction + half * excess)
+        updates = jax.tree.map(lambda m: stride * m, momentum)
+        return updates, state._replace(momentum=momentum, friction=state.friction + half * excess)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(lambda params: first_momentum(params, friction), move)

@@ -8,39 +8,28 @@ lambda the precision of the prior, step size eta and temperature T,
     Gamma_k = d/dtheta_k (1/G_k) = -(1 - decay) d/dtheta_k [N mean_i (grad l_i)_k^2] / G_k^2,
     theta <- theta + eta/2 [g/G + T Gamma] + sqrt(eta T/G) xi,    xi ~ N(0, I).
 
-Steps are short where the data say much, and eta has no unit. Gamma makes up for a metric that changes with theta: as
-eta -> 0 and with exact gradients, the law tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends
-to something else: for decay = 0 and one weight, to a density proportional to G(theta) p(theta | data) at T = 1.
+eta has no unit. Gamma makes up for a metric that changes with theta: as eta -> 0 and with exact gradients, the law
+tends to p(theta | data)^(1/T) with it. Without it (`gamma` False) it tends to something else: for decay = 0 and one
+weight, to a density proportional to G(theta) p(theta | data) at T = 1.
 
-Gamma knows the present batch's share of F only. With decay = 0 that is all of F, and G is a function of theta as theory
-wants it. But F and g then come from the same batch, whose chance they share, and Gamma carries all the noise of its
-random signs (see `fisher_metric`): decay = 0 is for gradients of all data and few weights. With decay near 1, F is an
-average over the past that hardly feels one step, and Gamma all but vanishes, as it should; in between the law is near
-the posterior and no more.
-
-Once frozen (`adapt_steps`) G is constant, Gamma is 0, and on a posterior N(m, H^-1) with gradients of covariance C the
-stationary covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
+Gamma knows the present batch's share of F only: all of it with decay = 0, as theory wants it. But F and g then share
+the chance of one batch, and Gamma the noise of its random signs (see `fisher_metric`): decay = 0 is for all data and
+few weights. With decay near 1, F hardly feels one step, and Gamma all but vanishes, as it should. Once frozen
+(`adapt_steps`) G is constant and Gamma 0: on a posterior N(m, H^-1) with gradients of covariance C the stationary
+covariance S solves S = A S A^T + eta T/G + eta^2/4 G^-1 C G^-1, where A = 1 - eta/2 G^-1 H.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.samplers.adaptation import share_of_new
+from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
 from darkbayes.teacher.samplers.auto import auto
 from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, Key, PyTree
-
-
-class SGRLDState(NamedTuple):
-    """The number of steps taken, and F."""
-
-    count: Array
-    information: PyTree
+from darkbayes.types import Array, PyTree
 
 
 @auto()
@@ -65,14 +54,6 @@ def sgrld(
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.
-
-    >>> transformation = sgrld(0.05, prior_precision=1.0)
-    >>> weights = jnp.zeros(3)
-    >>> state = transformation.init(weights)
-    >>> metric = {"metric": jnp.ones(3), "metric_gradient": jnp.zeros(3)}
-    >>> updates, state = transformation.update(weights, state, weights, key=jax.random.key(0), **metric)
-    >>> int(state.count)
-    1
     """
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_positive("prior_precision", prior_precision)
@@ -81,21 +62,13 @@ def sgrld(
     if adapt_steps is not None:
         adapt_steps = require_count("adapt_steps", adapt_steps)
 
-    def init(params: PyTree) -> SGRLDState:
+    def init(params: PyTree) -> InformationState:
         # Single precision whatever the weights are: in half, a thousandth more or less is lost.
-        information = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
-        return SGRLDState(jnp.zeros((), jnp.int32), information)
+        return InformationState(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params, dtype=jnp.float32))
 
-    def update(
-        grads: PyTree,
-        state: SGRLDState,
-        params: PyTree | None = None,
-        *,
-        key: Key,
-        metric: PyTree = None,
-        metric_gradient: PyTree = None,
-        **extra: Any,
-    ) -> tuple[PyTree, SGRLDState]:
+    def move(
+        grads: PyTree, state: InformationState, noise: PyTree, *, metric: Any = None, metric_gradient: Any = None, **_
+    ) -> tuple[PyTree, InformationState]:
         if metric is None or metric_gradient is None:
             raise InvalidInput("sgrld needs a metric and its gradient: minibatch_chain(..., gradients=fisher_metric())")
         step, warm = eta(state.count), warmth(state.count)
@@ -104,16 +77,15 @@ def sgrld(
         def learn(information: Array, now: Array) -> Array:
             return information + share * (now.astype(jnp.float32) - information)
 
-        def move(g: Array, information: Array, change: Array, xi: Array) -> Array:
+        def shift(g: Array, information: Array, change: Array, xi: Array) -> Any:
             scale = 1.0 / (information + prior_precision)
             drift = -scale * g.astype(jnp.float32)
             if gamma:
                 drift = drift - warm * share * change.astype(jnp.float32) * scale**2
-            moved = 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
-            return jnp.asarray(moved, g.dtype)
+            return 0.5 * step * drift + jnp.sqrt(step * warm * scale) * xi.astype(jnp.float32)
 
         information = jax.tree.map(learn, state.information, metric)
-        updates = jax.tree.map(move, grads, information, metric_gradient, normal_like(key, grads))
-        return updates, SGRLDState(state.count + 1, information)
+        updates = jax.tree.map(shift, grads, information, metric_gradient, noise)
+        return updates, state._replace(information=information)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return noisy(init, move)
