@@ -5,8 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from darkbayes.data import as_inputs
-from darkbayes.model import Draw, Posterior
+from darkbayes.data.arrays import as_inputs
+from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.outcomes.heads.base import Predicted
 from darkbayes.types import Array, PyTree
 

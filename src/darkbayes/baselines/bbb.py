@@ -14,21 +14,18 @@ The prior is the posterior's: `GaussianPrior`, `ScaleMixturePrior` (the paper's)
 
 from typing import Literal
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 
-from darkbayes.baselines.meanfield import MeanField, entropy, mean_field_init
-from darkbayes.baselines.optimise import Trained
-from darkbayes.errors import InvalidInput, plain, require_count, require_positive
-from darkbayes.model import Draw
+from darkbayes.baselines.meanfield import MeanField, Variational, entropy
+from darkbayes.errors import InvalidInput
+from darkbayes.model.posterior import Draw
 from darkbayes.types import Array, ArrayLike, Data, Key
 
 
-class BayesByBackprop(Trained):
+class BayesByBackprop(Variational):
     """Bayes by backprop with `samples` draws a step. Learning fails unless the deviations start out small.
 
-    >>> import optax, darkbayes as db
+    >>> import jax, optax, darkbayes as db
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.ScaleMixturePrior(), num_data=20)
     >>> method = BayesByBackprop(posterior, optax.adam(1e-2), steps=100, batch_size=10)
@@ -36,35 +33,21 @@ class BayesByBackprop(Trained):
     (3, 10, 2)
     """
 
-    samples: int = eqx.field(converter=plain, default=1)
-    """Draws of q at each step."""
-    initial_std: float = eqx.field(converter=plain, default=0.01)
-    """The standard deviation of every weight to begin with."""
     kl_weights: Literal["uniform", "geometric"] = "uniform"
     """How the prior's share of the loss is spread over the minibatches of an epoch."""
 
     def __check_init__(self) -> None:
-        require_count("samples", self.samples)
-        require_positive("initial_std", self.initial_std)
         if self.kl_weights not in ("uniform", "geometric"):
             raise InvalidInput(f"kl_weights must be 'uniform' or 'geometric', not {self.kl_weights!r}")
-
-    def start(self, key: Key, x: Array) -> MeanField:
-        return mean_field_init(self.posterior, key, x, self.initial_std)
 
     def loss(self, key: Key, step: Array, params: MeanField, batch: Data) -> Array:
         prior_share = self._kl_weight(step) / self.posterior.num_data
 
-        def of_sample(key: Key) -> Array:
-            draw = params.draw(key)
+        def loss(draw: Draw) -> Array:
             log_likelihood = jnp.mean(self.posterior.log_likelihood(draw, batch))
             return -log_likelihood - prior_share * self.posterior.log_prior(draw)
 
-        losses = jax.vmap(of_sample)(jax.random.split(key, self.samples))
-        return jnp.mean(losses) - prior_share * entropy(params.std)
-
-    def draws(self, key: Key, fitted: MeanField, number: int) -> Draw:
-        return fitted.draws(key, number)
+        return self.expected(key, loss, params) - prior_share * entropy(params.std)
 
     def _kl_weight(self, step: Array) -> ArrayLike:
         """M pi_i, which is 1 on average over an epoch."""

@@ -13,7 +13,7 @@ import jax
 
 from darkbayes.baselines.optimise import Trained, raise_if_diverged
 from darkbayes.errors import InvalidInput, plain, require_count
-from darkbayes.model import Draw, Posterior
+from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.types import Data, Key
 
 

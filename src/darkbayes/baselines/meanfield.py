@@ -6,12 +6,15 @@ over the network's weights and the likelihood's own parameters alike. A draw is 
 so that gradients of averages over draws reach mu and rho.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import require_count
-from darkbayes.model import Draw, Posterior
+from darkbayes.baselines.optimise import Trained
+from darkbayes.errors import plain, require_count, require_positive
+from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.teacher.noise import normal_like
 from darkbayes.types import Array, Key, PyTree
 
@@ -36,20 +39,34 @@ class MeanField(eqx.Module):
         return jax.tree.map(lambda mean, std, xi: mean + std * xi, self.mean, self.std, noise)
 
     def draws(self, key: Key, number: int) -> Draw:
-        """Independent draws along a leading axis."""
         return jax.vmap(self.draw)(jax.random.split(key, require_count("number", number)))
 
 
-def mean_field_init(posterior: Posterior, key: Key, x: Array, initial_std: float) -> MeanField:
-    """Means where a plain network would start, and one standard deviation for all.
+class Variational(Trained):
+    """A method that fits a `MeanField`, by an average over draws of it at each step."""
 
-    >>> import darkbayes as db
-    >>> likelihood, prior = db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0)
-    >>> posterior = db.Posterior(db.mlp([3], 1), likelihood, prior, num_data=20)
-    >>> start = mean_field_init(posterior, jax.random.key(0), jnp.zeros((20, 2)), 0.01)
-    >>> round(float(start.std.likelihood[0]), 5)
-    0.01
-    """
+    samples: int = eqx.field(converter=plain, default=1)
+    """Draws of q at each step."""
+    initial_std: float = eqx.field(converter=plain, default=0.01)
+    """The standard deviation of every weight to begin with."""
+
+    def __check_init__(self) -> None:
+        require_count("samples", self.samples)
+        require_positive("initial_std", self.initial_std)
+
+    def start(self, key: Key, x: Array) -> MeanField:
+        return mean_field_init(self.posterior, key, x, self.initial_std)
+
+    def draws(self, key: Key, fitted: MeanField, number: int) -> Draw:
+        return fitted.draws(key, number)
+
+    def expected(self, key: Key, loss: Callable[[Draw], Array], fitted: MeanField) -> Array:
+        """The mean loss of `samples` draws."""
+        return jnp.mean(jax.vmap(lambda key: loss(fitted.draw(key)))(jax.random.split(key, self.samples)))
+
+
+def mean_field_init(posterior: Posterior, key: Key, x: Array, initial_std: float) -> MeanField:
+    """Means where a plain network would start, and one standard deviation for all."""
     mean = posterior.init(key, x)
     return MeanField(mean, jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.log(jnp.expm1(initial_std))), mean))
 

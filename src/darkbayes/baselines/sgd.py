@@ -11,7 +11,7 @@ are found with the weights.
 import jax
 
 from darkbayes.baselines.optimise import Trained
-from darkbayes.model import Draw
+from darkbayes.model.posterior import Draw
 from darkbayes.types import Array, Data, Key
 
 
@@ -26,9 +26,6 @@ class SGD(Trained):
     >>> db.predict_draws(posterior, method.draws(jax.random.key(2), fitted, 1), data.x).probs.shape
     (20, 2)
     """
-
-    def start(self, key: Key, x: Array) -> Draw:
-        return self.posterior.init(key, x)
 
     def loss(self, key: Key, step: Array, params: Draw, batch: Data) -> Array:
         return -self.posterior.log_density(params, batch) / self.posterior.num_data

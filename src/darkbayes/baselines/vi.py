@@ -14,23 +14,21 @@ where KL = sum_j log(s / sigma_j); the posterior's own prior of the weights is n
 their prior, are averaged over draws; the gradients are reparameterised where Graves had approximations.
 """
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from darkbayes.baselines.meanfield import MeanField, entropy, mean_field_init
-from darkbayes.baselines.optimise import Trained
-from darkbayes.errors import InvalidInput, plain, require_count, require_positive
-from darkbayes.model import Draw, GaussianPrior
+from darkbayes.baselines.meanfield import MeanField, Variational, entropy
+from darkbayes.errors import InvalidInput
+from darkbayes.model.posterior import Draw
+from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.types import Array, Data, Key
 
 
-class VariationalInference(Trained):
+class VariationalInference(Variational):
     """Graves's variational inference with `samples` draws a step.
 
-    >>> import optax, darkbayes as db
+    >>> import jax, optax, darkbayes as db
     >>> data = db.data.toy1d(jax.random.key(0))
     >>> likelihood, prior = db.outcomes.GaussianSampledNoise(), db.priors.GaussianPrior(1.0)
     >>> posterior = db.Posterior(db.mlp([10], 1), likelihood, prior, num_data=20)
@@ -39,47 +37,32 @@ class VariationalInference(Trained):
     (3, 10, 1)
     """
 
-    samples: int = eqx.field(converter=plain, default=1)
-    """Draws of q at each step."""
-    initial_std: float = eqx.field(converter=plain, default=0.01)
-    """The standard deviation of every weight to begin with."""
     empirical: bool = True
     """Whether the prior is fitted along with q, in place of the posterior's own."""
 
     def __check_init__(self) -> None:
-        require_count("samples", self.samples)
-        require_positive("initial_std", self.initial_std)
         if not self.empirical and not isinstance(self.posterior.prior, GaussianPrior):
             raise InvalidInput(
                 f"empirical=False needs a posterior with a GaussianPrior, not {type(self.posterior.prior).__name__}: "
                 "use that, or BayesByBackprop"
             )
 
-    def start(self, key: Key, x: Array) -> MeanField:
-        return mean_field_init(self.posterior, key, x, self.initial_std)
-
     def loss(self, key: Key, step: Array, params: MeanField, batch: Data) -> Array:
-        def of_sample(key: Key) -> Array:
-            draw = params.draw(key)
+        def loss(draw: Draw) -> Array:
             log_prior = self.posterior.likelihood.log_prior(draw.likelihood)
             return -jnp.mean(self.posterior.log_likelihood(draw, batch)) - log_prior / self.posterior.num_data
 
-        losses = jax.vmap(of_sample)(jax.random.split(key, self.samples))
         known = self.divergence(params) - entropy(params.std.likelihood)
-        return jnp.mean(losses) + known / self.posterior.num_data
+        return self.expected(key, loss, params) + known / self.posterior.num_data
 
     def divergence(self, fitted: MeanField) -> Array:
         """The KL divergence of the weights' q from their prior."""
-        mean, _ = ravel_pytree(fitted.mean.network)
-        std, _ = ravel_pytree(fitted.std.network)
+        mean, std = (ravel_pytree(part.network)[0] for part in (fitted.mean, fitted.std))
         weights = Normal(mean, std**2)
         if self.empirical:
             return kl_normal(weights, empirical_prior(weights))
         assert isinstance(self.posterior.prior, GaussianPrior)
         return kl_normal(weights, Normal(jnp.zeros(()), jnp.full((), 1 / self.posterior.prior.precision)))
-
-    def draws(self, key: Key, fitted: MeanField, number: int) -> Draw:
-        return fitted.draws(key, number)
 
 
 def empirical_prior(weights: Normal) -> Normal:

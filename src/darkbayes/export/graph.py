@@ -74,7 +74,9 @@ class Graph:
         from darkbayes.version import __version__
 
         self._name_outputs()
-        graph = helper.make_graph(self.nodes, name, self.inputs, [of for _, of in self.outputs], self.constants)
+        graph = helper.make_graph(
+            self.nodes, name, self.inputs, [declared for _, declared in self.outputs], self.constants
+        )
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="darkbayes")
         helper.set_model_props(model, properties | {"darkbayes.version": __version__})

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.model.layers import KEPT, Activation, Conv2d, Flatten, Layer, Linear, MaxPool2d, build, sequential
+from darkbayes.model.base import Layer, build
+from darkbayes.model.layers import KEPT, Activation, Conv2d, Flatten, Linear, MaxPool2d, sequential
 from darkbayes.types import Array, Key, Network
 
 

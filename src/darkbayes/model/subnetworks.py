@@ -103,7 +103,13 @@ class _Start(eqx.Module):
     jitter: float = eqx.field(converter=plain)
 
     def __call__(self, key: Key, x: Array) -> PyTree:
-        self._check(key, x)
+        wanted = jax.eval_shape(self.like, key, x)
+        shapes = [[leaf.shape for leaf in jax.tree.leaves(params)] for params in (self.params, wanted)]
+        if shapes[0] != shapes[1] or jax.tree.structure(self.params) != jax.tree.structure(wanted):
+            raise InvalidInput(
+                f"params are not weights of this network for inputs of shape {x.shape[1:]}: their arrays have the "
+                f"shapes {shapes[0]}, it needs {shapes[1]}"
+            )
         leaves, structure = jax.tree.flatten(self.params)
         keys = jax.random.split(key, len(leaves))
         return jax.tree.unflatten(structure, [self._near(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
@@ -114,16 +120,6 @@ class _Start(eqx.Module):
             return jnp.copy(leaf)
         size = jnp.sqrt(jnp.mean(leaf**2))
         return leaf + self.jitter * size * jax.random.normal(key, leaf.shape, leaf.dtype)
-
-    def _check(self, key: Key, x: Array) -> None:
-        """Refuse weights that are not those of the network for inputs like `x`."""
-        wanted = jax.eval_shape(self.like, key, x)
-        shapes = [[leaf.shape for leaf in jax.tree.leaves(of)] for of in (self.params, wanted)]
-        if shapes[0] != shapes[1] or jax.tree.structure(self.params) != jax.tree.structure(wanted):
-            raise InvalidInput(
-                f"params are not weights of this network for inputs of shape {x.shape[1:]}: their arrays have the "
-                f"shapes {shapes[0]}, it needs {shapes[1]}"
-            )
 
 
 class _Merged(eqx.Module):

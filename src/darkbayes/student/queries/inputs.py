@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.model import Posterior
+from darkbayes.model.posterior import Posterior
 from darkbayes.types import Array, Key, PyTree
 
 
@@ -29,6 +29,16 @@ class Context(NamedTuple):
 
 
 Queries = Callable[[Key, Array, Context], Array]
+
+
+def ask(queries: Queries, rows_key: Key, key: Key, number: int, context: Context) -> Array:
+    """So many queries of a generator, from training inputs drawn at random."""
+    rows = jax.random.randint(rows_key, (number,), 0, len(context.inputs))
+    x = context.inputs[rows]
+    asked = queries(key, x, context)
+    if asked.shape != x.shape:
+        raise InvalidInput(f"queries have shape {asked.shape}, not that of their inputs, {x.shape}")
+    return asked
 
 
 def training_inputs() -> Queries:
