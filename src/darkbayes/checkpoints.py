@@ -47,14 +47,10 @@ def save_checkpoint(folder: Path, state: PyTree, step: int) -> None:
     write_arrays(aside / "state.safetensors", named_leaves(state))
     digest = hashlib.sha256((aside / "state.safetensors").read_bytes()).hexdigest()
     write_json(aside / "manifest.json", {"step": step, "sha256": digest})
-    if final.exists():
-        shutil.rmtree(aside)
-    else:
+    if not final.exists():
         os.replace(aside, final)
-    for old in _checkpoints(folder)[:-2]:
+    for old in [*_checkpoints(folder)[:-2], *folder.glob(".step-*")]:
         shutil.rmtree(old)
-    for left_over in folder.glob(".step-*"):
-        shutil.rmtree(left_over)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -68,9 +64,9 @@ def checkpoint_steps(folder: Path) -> list[int]:
 
 def drop_checkpoints(folder: Path, after: int) -> None:
     """Delete the checkpoints of later steps than `after`."""
-    for path, step in zip(_checkpoints(folder), checkpoint_steps(folder), strict=True):
+    for step in checkpoint_steps(folder):
         if step > after:
-            shutil.rmtree(path)
+            shutil.rmtree(folder / f"step-{step:012d}")
 
 
 def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:

@@ -24,8 +24,7 @@ from darkbayes.baselines import (
     VariationalInference,
     raise_if_diverged,
 )
-from darkbayes.baselines.bbb import geometric_weight
-from darkbayes.baselines.vi import empirical_prior
+from darkbayes.baselines.variational import empirical_prior, geometric_weight
 
 
 def settled(steps: int, learning_rate: float = 0.02) -> optax.GradientTransformation:

@@ -245,7 +245,7 @@ def test_the_students_prior_is_weight_decay_of_strength_gamma() -> None:
     network = db.Network(lambda key, x: jnp.ones((2, 2)), lambda weights, x: x @ weights)
     student = db.Student(network, db.outcomes.SoftmaxHead(2), optax.sgd(0.1), prior_precision=0.5)
     params = jnp.array([[1.0, -1.0], [0.5, 2.0]])
-    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(student.family.loss(network.apply(w, x), targets)))(params)
+    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(student.head.loss(network.apply(w, x), targets)))(params)
     updated, _, reported = student.update(params, student.optimiser.init(params), x, targets)
     np.testing.assert_allclose(updated, params - 0.1 * (gradient + 0.5 * params), rtol=1e-6)
     np.testing.assert_allclose(reported, loss, rtol=1e-6)

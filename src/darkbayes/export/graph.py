@@ -25,7 +25,6 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        """An empty graph."""
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []

@@ -3,9 +3,9 @@
 from darkbayes.model.adapters import from_equinox as from_equinox
 from darkbayes.model.adapters import from_linen as from_linen
 from darkbayes.model.adapters import from_nnx as from_nnx
+from darkbayes.model.layers import cnn as cnn
+from darkbayes.model.layers import mlp as mlp
 from darkbayes.model.layers import sequential as sequential
-from darkbayes.model.networks import cnn as cnn
-from darkbayes.model.networks import mlp as mlp
 from darkbayes.model.posterior import Draw as Draw
 from darkbayes.model.posterior import Posterior as Posterior
 from darkbayes.model.posterior import check_width as check_width

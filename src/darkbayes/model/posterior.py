@@ -97,9 +97,9 @@ class Posterior(eqx.Module):
         """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""
         self.likelihood.check_targets(data.y)
         if len(data.x) != self.num_data:
+            given = len(data.x)
             raise InvalidInput(
-                f"the posterior was made for num_data={self.num_data} examples but gets {len(data.x)}: "
-                f"set num_data={len(data.x)}"
+                f"the posterior was made for num_data={self.num_data} examples but gets {given}: set num_data={given}"
             )
         check_width("network", self.network, self.likelihood.width, type(self.likelihood).__name__, data.x)
 

@@ -111,8 +111,7 @@ class _Start(eqx.Module):
                 f"shapes {shapes[0]}, it needs {shapes[1]}"
             )
         leaves, structure = jax.tree.flatten(self.params)
-        keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(structure, [self._near(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
+        return jax.tree.unflatten(structure, map(self._near, jax.random.split(key, len(leaves)), leaves))
 
     def _near(self, key: Key, leaf: Array) -> Array:
         if not self.jitter:

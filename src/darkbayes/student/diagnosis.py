@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.metrics import standard_error
 from darkbayes.teacher.diagnostics.convergence import monte_carlo_divergence
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
 from darkbayes.teacher.diagnostics.trace import trace_read
@@ -129,17 +130,12 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     temperature = error = noise = None
     if gradients is not None:
         by_draw = np.asarray(gradients.temperature, np.float64).reshape(judged.chains, -1)
-        temperature, error = float(by_draw.mean()), _standard_error(by_draw)
+        temperature = float(by_draw.mean())
+        error = standard_error(by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0])
         noise = float(np.median(gradients.noise_to_signal)) if hasattr(chain, "batch_size") else None
-    return RunDiagnostics(
-        agreement=judged,
-        temperature=temperature,
-        temperature_se=error,
-        kinetic_temperature=chains_kinetic_temperature(state.teacher.states),
-        noise_to_signal=noise,
-        divergence=divergence,
-        teacher_error=monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0)),
-    )
+    kinetic = chains_kinetic_temperature(state.teacher.states)
+    teacher_error = monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0))
+    return RunDiagnostics(judged, temperature, error, kinetic, noise, divergence, teacher_error)
 
 
 def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
@@ -151,11 +147,6 @@ def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
     # Evenly over the slots: as long as they fill, their order is that of time.
     rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
     return jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), present, reservoir.slots)
-
-
-def _standard_error(by_draw: np.ndarray) -> float | None:
-    means = by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0]
-    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
 
 
 def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:

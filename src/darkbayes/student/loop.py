@@ -11,6 +11,7 @@ was killed and resumed ends in the same bits.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -110,20 +111,10 @@ class Distillation(eqx.Module):
             reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
         student_keys = jax.random.split(student_key, self.settings.restarts)
         students = jax.vmap(self.student.init, in_axes=(0, None))(student_keys, self.monitor)
-        zero = jnp.zeros((), jnp.int32)
+        optimisers, none = jax.vmap(self.student.optimiser.init)(students), jnp.zeros((), jnp.int32)
         predictions = self._predictions(teacher.draws, self.monitor)
-        return DistillationState(
-            update_key=update_key,
-            keep_key=keep_key,
-            teacher=teacher,
-            reservoir=reservoir,
-            average=average_init(predictions),
-            trace=trace_init(predictions),
-            students=students,
-            optimisers=jax.vmap(self.student.optimiser.init)(students),
-            updates=zero,
-            failed_update=zero - 1,
-        )
+        sums = average_init(predictions), trace_init(predictions)
+        return DistillationState(update_key, keep_key, teacher, reservoir, *sums, students, optimisers, none, none - 1)
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
@@ -156,13 +147,11 @@ class Distillation(eqx.Module):
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
-        every = self.settings.update_every
+        step, every = functools.partial(step_chains, self.chain), self.settings.update_every
         if every == 1:
-            teacher = step_chains(self.chain, state.teacher)
+            teacher = step(state.teacher)
         else:
-            teacher = jax.lax.scan(
-                lambda chains, _: (step_chains(self.chain, chains), None), state.teacher, length=every
-            )[0]
+            teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
         state = state._replace(teacher=teacher)
         if self.settings.updates == 1:
             return self._update(state)
@@ -176,12 +165,8 @@ class Distillation(eqx.Module):
         context = Context(self.chain.posterior, draws, self.chain.inputs)
         queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
         targets = self._predictions(draws, queries)
-
-        students, optimisers, losses = each(
-            lambda params, optimiser: self.student.update(params, optimiser, queries, targets),
-            state.students,
-            state.optimisers,
-        )
+        update = functools.partial(self.student.update, x=queries, targets=targets)
+        students, optimisers, losses = each(update, state.students, state.optimisers)
         wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))
         failed = jnp.where(wrong, state.updates, state.failed_update)
         updated = {"students": students, "optimisers": optimisers, "updates": state.updates + 1}
@@ -242,11 +227,9 @@ class Distillation(eqx.Module):
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
 
-        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over.
-
-        What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
-        `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
-        kept.
+        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over. What is
+        left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of `state`, and of
+        each snapshot's state once the next is asked for, is given to what follows: copy what is to be kept.
         """
         return run_rounds(self, self.chain, state, self.check_steps(steps), deadline)
 
@@ -275,9 +258,8 @@ def distillation(
             "so that the student's turns fit between two kept draws"
         )
     student.check(chain.inputs)
-    says = eqx.filter_eval_shape(
-        lambda: chain.posterior.distribution(chain.init(jax.random.key(0)).params, chain.inputs)
-    )
+    draw = eqx.filter_eval_shape(chain.init, jax.random.key(0)).params
+    says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
     student.head.check_teacher(chain.posterior.likelihood, says)
     inputs = _held_out(chain, queries) if monitor is None else as_inputs(monitor)
     if inputs.shape[1:] != chain.inputs.shape[1:]:
@@ -316,10 +298,8 @@ def run_rounds(
             raise Divergence(f"the student diverged: the loss of its update {first} was not finite; {REMEDY}")
         divergences = np.asarray(parts.divergences(state))
         winner = np.expand_dims(winners(divergences, state), -1)
-        loss, divergence = (
-            np.take_along_axis(values, winner, -1).mean() for values in (np.asarray(losses), divergences)
-        )
-        yield Snapshot(state, steps_of(state.teacher.step), float(loss), float(divergence))
+        of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (losses, divergences)]
+        yield Snapshot(state, steps_of(state.teacher.step), *of_best)
         if deadline is not None and time.time() > deadline and 2 * steps_of(state.teacher.step) > steps + chain.burn_in:
             return
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.metrics import standard_error
 from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.student.loop import REMEDY
 from darkbayes.student.network import Student
@@ -177,7 +178,7 @@ def _row(
         "method": "student " + "-".join(map(str, widths)),
         "metric": "kl_from_teacher",
         "mean": float(values.mean()),
-        "se": float(values.std(ddof=1) / np.sqrt(len(values))),
+        "se": standard_error(values),
         "trials": len(values),
         "values": values.tolist(),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),

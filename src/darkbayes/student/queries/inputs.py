@@ -114,8 +114,7 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
     """Uniform on a box, the paper's choice in low dimensions.
 
     Args:
-        low: the lower bound, one number or one per feature.
-        high: the upper bound likewise.
+        low, high: the bounds, one number or one per feature.
 
     Returns:
         The generator.
@@ -130,9 +129,8 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
     def queries(key: Key, x: Array, context: Context) -> Array:
         sides = np.broadcast_shapes(np.shape(low), np.shape(high))
         if sides and sides != x.shape[-len(sides) :]:
-            raise InvalidInput(
-                f"uniform_box has sides {sides}, but an input has shape {x.shape[1:]}: give one per feature"
-            )
+            shape = x.shape[1:]
+            raise InvalidInput(f"uniform_box has sides {sides}, but an input has shape {shape}: give one per feature")
         return jax.random.uniform(key, x.shape, x.dtype, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype))
 
     return queries
@@ -142,8 +140,7 @@ def mix(first: Queries, second: Queries, weight: float) -> Queries:
     """Each query from `first` with probability `weight`, otherwise from `second`.
 
     Args:
-        first: a generator.
-        second: another one.
+        first, second: two generators.
         weight: the probability of a query of the first.
 
     Returns:
@@ -225,8 +222,7 @@ def munge(swap: float = 0.5, spread: float = 1.0, categorical: Sequence[int] = (
         swap_key, noise_key = jax.random.split(key)
         square = jnp.sum((x[:, None, :] - context.inputs[None]) ** 2, axis=-1)
         neighbour = context.inputs[jnp.argmin(jnp.where(square > 0, square, jnp.inf), axis=1)]
-        numeric = np.ones((1, x.shape[1]), x.dtype)
-        numeric[:, list(categorical)] = 0.0
+        numeric = np.isin(np.arange(x.shape[1]), categorical, invert=True).astype(x.dtype)[None]
         noise = numeric * jnp.abs(x - neighbour) / spread * jax.random.normal(noise_key, x.shape, x.dtype)
         return jnp.where(jax.random.bernoulli(swap_key, swap, x.shape), neighbour + noise, x)
 
