@@ -16,20 +16,22 @@ Without a schema the input is ``x``, what the network itself reads, and outputs 
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.export.graph import Graph
 from darkbayes.model import layers
 from darkbayes.model.base import Layer, layers_of, pair, shape_after, with_weights
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
 from darkbayes.tables.schema import REACH, ImageSchema, Schema, TableSchema, schema_to_dict
 from darkbayes.types import PyTree
+
+if TYPE_CHECKING:
+    from darkbayes.export.graph import Graph
 
 SCHEMA_PROPERTY = "darkbayes.schema"
 """Under which name the file holds its schema, as JSON."""
@@ -62,6 +64,8 @@ def to_onnx(
         raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
     if schema is not None:
         _check_head(student.head, schema.target)
+    from darkbayes.export.graph import Graph
+
     size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
     graph, described = Graph(), _layers(student, params, size)
     outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
@@ -98,7 +102,7 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[L
     return described
 
 
-def _inputs(graph: Graph, schema: Schema | None, shape: tuple[int, ...]) -> str:
+def _inputs(graph: "Graph", schema: Schema | None, shape: tuple[int, ...]) -> str:
     """The network's inputs from those of the graph."""
     if schema is None:
         return graph.input("x", np.float32, shape)
@@ -111,7 +115,7 @@ def _inputs(graph: Graph, schema: Schema | None, shape: tuple[int, ...]) -> str:
     return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
 
 
-def _numbers(graph: Graph, schema: TableSchema) -> list[str]:
+def _numbers(graph: "Graph", schema: TableSchema) -> list[str]:
     """Standardised in double, as a small difference of large numbers may be all there is to know."""
     columns = schema.numbers
     center, scale, fill = np.asarray([(column.center, column.scale, column.fill) for column in columns]).T
@@ -130,7 +134,7 @@ def _numbers(graph: Graph, schema: TableSchema) -> list[str]:
     return parts
 
 
-def _categories(graph: Graph, schema: TableSchema) -> str:
+def _categories(graph: "Graph", schema: TableSchema) -> str:
     """One-hot, all columns at once: each is repeated for every category it may be, and compared."""
     names = [[*column.categories, ""] if column.flagged else list(column.categories) for column in schema.categories]
     places = np.repeat(np.arange(len(names)), list(map(len, names)))
@@ -141,7 +145,7 @@ def _categories(graph: Graph, schema: TableSchema) -> str:
     )
 
 
-def _network(graph: Graph, described: tuple[Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
+def _network(graph: "Graph", described: tuple[Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
     """The network's outputs from its inputs."""
     for place, (layer, weights) in enumerate(with_weights(described, params)):
         x = _layer(graph, layer, weights, x, shape, str(place))
@@ -149,7 +153,7 @@ def _network(graph: Graph, described: tuple[Layer, ...], params: PyTree, x: str,
     return x
 
 
-def _layer(graph: Graph, layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
+def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
     """What one layer makes of `x`, which has a shape without the batch."""
 
     def stored(kind: str, like: tuple[int, ...] | None = None) -> str:
@@ -201,7 +205,7 @@ _OPERATORS = {
 """The operators of activations that are one; their defaults are those of JAX."""
 
 
-def _activation(graph: Graph, name: str, x: str) -> str:
+def _activation(graph: "Graph", name: str, x: str) -> str:
     if name == "silu":
         return graph.add("Mul", x, graph.add("Sigmoid", x))
     if name == "gelu_tanh":

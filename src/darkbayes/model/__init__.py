@@ -8,11 +8,7 @@ from darkbayes.model.layers import mlp as mlp
 from darkbayes.model.layers import sequential as sequential
 from darkbayes.model.posterior import Draw as Draw
 from darkbayes.model.posterior import Posterior as Posterior
-from darkbayes.model.posterior import check_width as check_width
 from darkbayes.model.priors import GaussianPrior as GaussianPrior
-from darkbayes.model.priors import Prior as Prior
-from darkbayes.model.priors import SampledPrecisionPrior as SampledPrecisionPrior
-from darkbayes.model.priors import ScaledGaussianPrior as ScaledGaussianPrior
 from darkbayes.model.priors import ScaleMixturePrior as ScaleMixturePrior
 from darkbayes.model.pytorch import from_torch as from_torch
 from darkbayes.model.subnetworks import last_layer as last_layer

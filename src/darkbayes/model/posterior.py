@@ -23,9 +23,8 @@ class Draw(NamedTuple):
     """One point of the posterior: the network's weights and the likelihood's own parameters."""
 
     network: PyTree
-    """The weights."""
     likelihood: PyTree
-    """The likelihood's own parameters, such as a noise precision."""
+    """Such as a noise precision."""
 
 
 class Posterior(eqx.Module):

@@ -15,8 +15,7 @@ def started_at(network: Network, params: PyTree, jitter: float = 0.0) -> Network
     """The same network, begun from `params` rather than from random weights, by every chain and student.
 
     Args:
-        network: any network.
-        params: weights for it, as its `init` or `from_torch` returns them.
+        network, params: any network, and weights for it, as its `init` or `from_torch` returns them.
         jitter: how far from `params` to begin, as a share of the root mean square of each array: every chain adds
             Gaussian noise of its own. Chains that all begin at one place agree with each other before they have
             forgotten it. So where `tune` or `split_rhat` is to tell whether they have, give them 0.1, say.
@@ -42,8 +41,7 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
     what they cost, and nothing can move the others. They begin from `params`, with `jitter` as in `started_at`.
 
     Args:
-        network: any network.
-        params: weights for it.
+        network, params: any network, and weights for it.
         mask: True where an array is to be inferred, False where it stays; a pytree like `params`, or like the upper
             part of it. `last_layer` makes the most common one.
         jitter: how far from `params` to begin.

@@ -62,13 +62,11 @@ class Plateau(NamedTuple):
     """How a divergence behaved over the last third of a run."""
 
     since: int
-    """The step at which the last third begins."""
     level: float
-    """The mean divergence over the last third."""
+    """The mean over it."""
     fall: float
-    """By how much it fell over the last third, along the line of least squares."""
+    """Along the line of least squares, with its standard error."""
     error: float
-    """The standard error of the fall."""
     stopped: bool
     """Whether it no longer falls while well above the teacher's own error."""
 
@@ -101,9 +99,8 @@ class Diagnosis(NamedTuple):
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
     """With None for what is no finite number, as JSON has none."""
-    return {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in numbers.items()
-    }
+    unknown = {name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)}
+    return numbers | unknown
 
 
 def diagnose(

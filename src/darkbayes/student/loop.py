@@ -91,13 +91,9 @@ class Distillation(eqx.Module):
     """A teacher, a student and where they meet; `distillation` makes and checks one."""
 
     chain: Chain
-    """The teacher."""
     student: Student
-    """The student."""
     queries: Queries
-    """Where the student asks."""
     settings: Settings
-    """How it is run."""
     monitor: Array
     """Inputs at which the two are compared while it runs."""
 
@@ -240,8 +236,7 @@ def distillation(
     """Check the parts against each other and put them together.
 
     Args:
-        chain: the teacher.
-        student: the student.
+        chain, student: the teacher and the student.
         queries: where the student asks.
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
@@ -338,8 +333,7 @@ def distil(
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
 
     Args:
-        chain: the teacher.
-        student: the student.
+        chain, student: the teacher and the student.
         queries: where the student asks.
         key: where the randomness comes from.
         steps: steps of each chain, burn-in included.

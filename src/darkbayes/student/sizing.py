@@ -33,9 +33,7 @@ class Sized(NamedTuple):
     """The chosen student, trained, and how all candidates fared."""
 
     student: Student
-    """The chosen one."""
     params: PyTree
-    """Its weights."""
     hidden: tuple[int, ...]
     """The widths of its hidden layers."""
     curve: list[dict[str, Any]]
