@@ -12,9 +12,10 @@ import optax
 import pytest
 
 import darkbayes as db
+from darkbayes.checkpoints import load_checkpoint, named_leaves, save_checkpoint
 from darkbayes.files import read_arrays, read_json, write_arrays, write_json
-from darkbayes.runs import CHECKPOINT_SHARE, Run, load_checkpoint, named_leaves, provenance, row, save_checkpoint
-from darkbayes.student import Distillation, Snapshot
+from darkbayes.runs import CHECKPOINT_SHARE, Run, provenance, row
+from darkbayes.student.loop import Distillation, Snapshot
 
 
 @pytest.fixture(scope="module")

@@ -47,14 +47,10 @@ def save_checkpoint(folder: Path, state: PyTree, step: int) -> None:
     write_arrays(aside / "state.safetensors", named_leaves(state))
     digest = hashlib.sha256((aside / "state.safetensors").read_bytes()).hexdigest()
     write_json(aside / "manifest.json", {"step": step, "sha256": digest})
-    if final.exists():
-        shutil.rmtree(aside)
-    else:
+    if not final.exists():
         os.replace(aside, final)
-    for old in _checkpoints(folder)[:-2]:
+    for old in [*_checkpoints(folder)[:-2], *folder.glob(".step-*")]:
         shutil.rmtree(old)
-    for left_over in folder.glob(".step-*"):
-        shutil.rmtree(left_over)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -68,25 +64,23 @@ def checkpoint_steps(folder: Path) -> list[int]:
 
 def drop_checkpoints(folder: Path, after: int) -> None:
     """Delete the checkpoints of later steps than `after`."""
-    for path, step in zip(_checkpoints(folder), checkpoint_steps(folder), strict=True):
+    for step in checkpoint_steps(folder):
         if step > after:
-            shutil.rmtree(path)
+            shutil.rmtree(folder / f"step-{step:012d}")
 
 
 def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
     """The newest checkpoint as a pytree like `like`, with its step; None if there is none."""
-    checkpoints = _checkpoints(folder)
-    if not checkpoints:
+    *before, newest = _checkpoints(folder) or [None]
+    if newest is None:
         return None
-    newest = checkpoints[-1]
-    remedy = f"delete {newest} to go on from " + ("the one before" if len(checkpoints) > 1 else "the start")
+    remedy = f"delete {newest} to go on from {'the one before' if before else 'the start'}"
     file = newest / "state.safetensors"
-    step, whole = 0, False
     try:
         manifest = json.loads((newest / "manifest.json").read_text(encoding="utf-8"))
         step, whole = int(manifest["step"]), hashlib.sha256(file.read_bytes()).hexdigest() == manifest["sha256"]
     except (OSError, ValueError, TypeError, KeyError):
-        pass
+        step, whole = 0, False
     if not whole:
         raise RunError(f"checkpoint {newest} is corrupt or truncated: {remedy}")
     restored = restored_arrays(file, like)
@@ -98,8 +92,10 @@ def load_checkpoint(folder: Path, like: PyTree) -> tuple[Any, int] | None:
 def restored_arrays(path: Path, like: PyTree) -> Any:
     """The arrays of a file in the structure of `like`; None if they have other names, shapes or types."""
     stored = read_arrays(path)
-    kinds = [{name: (leaf.shape, leaf.dtype) for name, leaf in of.items()} for of in (stored, named_leaves(like))]
-    if kinds[0] != kinds[1]:
+    kinds, wanted = (
+        {name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()} for leaves in (stored, named_leaves(like))
+    )
+    if kinds != wanted:
         return None
 
     def restore(path: Any, leaf: jax.Array) -> jax.Array:

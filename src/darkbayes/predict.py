@@ -5,8 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from darkbayes.data import as_inputs
-from darkbayes.model import Draw, Posterior
+from darkbayes.data.arrays import as_inputs
+from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.outcomes.heads.base import Predicted
 from darkbayes.types import Array, PyTree
 
@@ -49,8 +49,7 @@ def predict_plugin(posterior: Posterior, draw: Draw, x: Any) -> Any:
     """What a single set of weights predicts, the plug-in approximation.
 
     Args:
-        posterior: what the weights are of.
-        draw: the weights.
+        posterior, draw: what the weights are of, and the weights.
         x: the inputs.
 
     Returns:
@@ -77,8 +76,7 @@ def predict_student(student: Any, params: PyTree, x: Any) -> Any:
     """What a student predicts, in one forward pass.
 
     Args:
-        student: a `Student`, or a comparator with a `predict` like its.
-        params: its weights.
+        student, params: a `Student`, or a comparator with a `predict` like its, and its weights.
         x: the inputs.
 
     Returns:

@@ -27,13 +27,14 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, restored_arrays, save_checkpoint
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
-from darkbayes.student import Distillation, DistillationState, SideBySide, Snapshot, Student, follow, steps_of
-from darkbayes.teacher import Choices, tune_all
+from darkbayes.student.loop import Distillation, DistillationState, Snapshot, follow, steps_of
+from darkbayes.student.many import SideBySide
+from darkbayes.student.network import Student
 from darkbayes.teacher.chain import MinibatchChain
-from darkbayes.teacher.tuning import with_choices
+from darkbayes.teacher.tuning import Choices, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
@@ -50,30 +51,25 @@ class Run:
         """Open a new folder, or with `resume` one that holds the same run already."""
         self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
         self.seconds = 0.0
-        if check_folder(self.path, resume=resume):
-            self._check_existing()
-            for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
-                left_over.unlink()
-            self.origin = read_json(self.path / "began.json")
-            self._check_origin()
-        else:
+        if not check_folder(self.path, resume=resume):
             self.origin = origin()
             write_json(self.path / "began.json", self.origin)
             write_json(self.path / "config.json", self.config)
+            return
+        self._refuse("holds another run", read_json(self.path / "config.json"), self.config)
+        for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
+            left_over.unlink()
+        self.origin = read_json(self.path / "began.json")
+        # Versions or devices are not mixed in one run: its bits would be those of neither.
+        stored, now = ({name: one[name] for name in ("version", "jax", "device")} for one in (self.origin, origin()))
+        self._refuse("was begun elsewhere", stored, now)
 
-    def _check_existing(self) -> None:
-        found = read_json(self.path / "config.json")
-        changes = _differences(found, self.config)
-        if changes:
-            raise RunError(f"{self.path} holds another run ({changes}): choose another folder")
-
-    def _check_origin(self) -> None:
-        """Refuse to mix versions or devices in one run: its bits would be those of neither."""
-        same = ("version", "jax", "device")
-        now = origin()
-        changes = _differences({name: self.origin[name] for name in same}, {name: now[name] for name in same})
-        if changes:
-            raise RunError(f"{self.path} was begun elsewhere ({changes}): choose another folder")
+    def _refuse(self, what: str, stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+        """Refuse a folder that says something else than what is wanted."""
+        names = [name for name in sorted(stored.keys() | wanted.keys()) if stored.get(name) != wanted.get(name)]
+        if names:
+            changes = ", ".join(f"{name} is {stored.get(name)!r}, not {wanted.get(name)!r}" for name in names)
+            raise RunError(f"{self.path} {what} ({changes}): choose another folder")
 
     def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
         """The arrays stored under `name`, computed only if an earlier call did not get to store them."""
@@ -86,12 +82,7 @@ class Run:
         return arrays
 
     def distil(
-        self,
-        name: str,
-        distillation: Distillation | SideBySide,
-        key: Key,
-        steps: int,
-        deadline: float | None = None,
+        self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int, deadline: float | None = None
     ) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
 
@@ -99,23 +90,22 @@ class Run:
         """
         folder = self.path / name
         distillation.check_steps(steps)
-        state = distillation.init(key)
-        start = 0
-        found = load_checkpoint(folder / "checkpoint", state)
-        if found is not None:
-            if not np.array_equal(plain_array(found[0].update_key), plain_array(state.update_key)):
+        state, start = distillation.init(key), 0
+        stored = load_checkpoint(folder / "checkpoint", state)
+        if stored is not None:
+            if not np.array_equal(plain_array(stored[0].update_key), plain_array(state.update_key)):
                 raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
-            state, start = found
+            state, start = stored
         metrics = _metrics_until(folder / "metrics.jsonl", start)
         with metrics.open("a", encoding="utf-8") as lines:
-            keeper = _Keeper(folder / "checkpoint", lines)
-            state, _ = follow(
-                distillation, state, steps, deadline=deadline, label=None if self.quiet else name, watch=keeper.watch
-            )
+            watch = _Keeper(folder / "checkpoint", lines).watch
+            label = None if self.quiet else name
+            state, _ = follow(distillation, state, steps, deadline=deadline, label=label, watch=watch)
         save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
-        diagnosis = distillation.diagnose(state, _divergences(metrics))
-        write_json(folder / "diagnostics.json", diagnosis.as_dict())
+        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        curve = [(line["step"], line["kl"]) for line in lines if line["kl"] is not None]
+        write_json(folder / "diagnostics.json", distillation.diagnose(state, curve).as_dict())
         return state
 
     def tune(
@@ -125,11 +115,10 @@ class Run:
         path = self.path / name / "choices.json"
         if not path.exists():
             _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
-            write_json(path, [dataclasses.asdict(of) | {"explanation": of.explain()} for of in choices])
-        stored = read_json(path)
-        names = {field.name for field in dataclasses.fields(Choices)}
-        choices = [Choices(**{name: value for name, value in of.items() if name in names}) for of in stored]
-        return [with_choices(chain, of) for chain, of in zip(chains, choices, strict=True)], choices
+            write_json(path, [dataclasses.asdict(made) | {"explanation": made.explain()} for made in choices])
+        names = [field.name for field in dataclasses.fields(Choices)]
+        choices = [Choices(**{name: made[name] for name in names if name in made}) for made in read_json(path)]
+        return list(map(with_choices, chains, choices)), choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         """Write and return the results."""
@@ -147,20 +136,18 @@ class Run:
     def _left(self, kind: str) -> dict[str, Any]:
         """What every part of this run left in files called `kind`, by the part's name."""
         paths = sorted(self.path.rglob(f"{kind}.json"))
-        found = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
-        return {kind: found} if found else {}
+        left = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
+        return {kind: left} if left else {}
 
 
 class _Keeper:
     """Writes what a distillation says as it goes, and a checkpoint when one is due."""
 
     def __init__(self, folder: Path, lines: Any):
-        """Checkpoints go into `folder`, metrics into the open file `lines`."""
         self.folder, self.lines = folder, lines
         self.saved, self.pause = time.time(), CHECKPOINT_SECONDS
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Keep what a snapshot says."""
         line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
         self.lines.write(json.dumps(line) + "\n")
         if time.time() - self.saved > self.pause:
@@ -190,11 +177,6 @@ def _is_left_over(path: Path) -> bool:
     return re.fullmatch(rf"\..+\.\d+{re.escape(ASIDE)}", path.name) is not None and path.is_file()
 
 
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    names = [name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
-    return ", ".join(f"{name} is {found.get(name)!r}, not {wanted.get(name)!r}" for name in names)
-
-
 def _metrics_until(path: Path, step: int) -> Path:
     """The metrics file without the lines that the resumed run will write again."""
     kept = []
@@ -207,12 +189,6 @@ def _metrics_until(path: Path, step: int) -> Path:
                 break  # The line that a kill cut short.
     write_text(path, "".join(kept))
     return path
-
-
-def _divergences(path: Path) -> list[tuple[int, float]]:
-    """The divergence of the student from its teacher over the steps, as the metrics file tells it."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [(line["step"], line["kl"]) for line in lines if line["kl"] is not None]
 
 
 def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
@@ -264,14 +240,12 @@ def _commit() -> str | None:
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", here, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        command = ["git", "-C", here, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        git(
-            "ls-files", "--error-unmatch", "--", Path(__file__).name
-        )  # Fails for a copy that lies inside another checkout.
+        # Fails for a copy that lies inside another checkout.
+        git("ls-files", "--error-unmatch", "--", Path(__file__).name)
         changed = git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):

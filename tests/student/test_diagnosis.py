@@ -10,8 +10,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.student import diagnose
-from darkbayes.student.plateau import find_plateau
+from darkbayes.student.diagnosis import diagnose, find_plateau
 from darkbayes.teacher.diagnostics.trace import trace_add, trace_init
 
 

@@ -1,24 +1,13 @@
 """What distillation is compared with: each is fitted on the same data, and ends in the common predictive form."""
 
-from darkbayes.baselines.bbb import BayesByBackprop
-from darkbayes.baselines.dropout import Dropout
-from darkbayes.baselines.ensemble import Ensemble
-from darkbayes.baselines.meanfield import MeanField
-from darkbayes.baselines.optimise import Trained, optimise, raise_if_diverged
-from darkbayes.baselines.pbp import PBP, PBPState
-from darkbayes.baselines.sgd import SGD
-from darkbayes.baselines.vi import VariationalInference
-
-__all__ = [
-    "PBP",
-    "SGD",
-    "BayesByBackprop",
-    "Dropout",
-    "Ensemble",
-    "MeanField",
-    "PBPState",
-    "Trained",
-    "VariationalInference",
-    "optimise",
-    "raise_if_diverged",
-]
+from darkbayes.baselines.dropout import Dropout as Dropout
+from darkbayes.baselines.networks import SGD as SGD
+from darkbayes.baselines.networks import Ensemble as Ensemble
+from darkbayes.baselines.optimise import Trained as Trained
+from darkbayes.baselines.optimise import optimise as optimise
+from darkbayes.baselines.optimise import raise_if_diverged as raise_if_diverged
+from darkbayes.baselines.pbp import PBP as PBP
+from darkbayes.baselines.pbp import PBPState as PBPState
+from darkbayes.baselines.variational import BayesByBackprop as BayesByBackprop
+from darkbayes.baselines.variational import MeanField as MeanField
+from darkbayes.baselines.variational import VariationalInference as VariationalInference

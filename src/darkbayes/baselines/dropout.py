@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from darkbayes.baselines.optimise import Trained
 from darkbayes.errors import InvalidInput, plain, require_count
-from darkbayes.model import Draw
+from darkbayes.model.posterior import Draw
 from darkbayes.types import Array, Data, Key
 
 Layers = tuple[eqx.nn.Linear, ...]
@@ -66,9 +66,6 @@ class Dropout(Trained):
         super().check(data)
         _require_layers(jax.eval_shape(self.posterior.init, jax.random.key(0), data.x).network)
 
-    def start(self, key: Key, x: Array) -> Draw:
-        return self.posterior.init(key, x)
-
     def loss(self, key: Key, step: Array, params: Draw, batch: Data) -> Array:
         def of_example(key: Key, x: Array, y: Array) -> Array:
             masks = self._masks(key, params.network)
@@ -84,7 +81,8 @@ class Dropout(Trained):
 
         def one(key: Key) -> Draw:
             masks = self._masks(key, fitted.network)
-            return Draw(tuple(map(_without_columns, fitted.network, masks)), fitted.likelihood)
+            weights = [layer.weight * mask[None] for layer, mask in zip(fitted.network, masks, strict=True)]
+            return eqx.tree_at(lambda draw: [layer.weight for layer in draw.network], fitted, weights)
 
         return jax.vmap(one)(jax.random.split(key, require_count("number", number)))
 
@@ -98,11 +96,7 @@ class Dropout(Trained):
         ]
 
 
-def _without_columns(layer: eqx.nn.Linear, mask: Array) -> eqx.nn.Linear:
-    return eqx.tree_at(lambda layer: layer.weight, layer, layer.weight * mask[None])
-
-
 def _require_layers(params: Any) -> None:
     if not isinstance(params, tuple) or not all(isinstance(layer, eqx.nn.Linear) for layer in params):
-        found = [type(layer).__name__ for layer in params] if isinstance(params, tuple) else type(params).__name__
-        raise InvalidInput(f"Dropout needs a network whose params are a tuple of eqx.nn.Linear, not {found}: use mlp")
+        kinds = [type(layer).__name__ for layer in params] if isinstance(params, tuple) else type(params).__name__
+        raise InvalidInput(f"Dropout needs a network whose params are a tuple of eqx.nn.Linear, not {kinds}: use mlp")

@@ -21,9 +21,9 @@ import numpy as np
 import optax
 from jax.core import Tracer
 
-from darkbayes.data import check_batch_size, minibatch
+from darkbayes.data.arrays import check_batch_size, minibatch
 from darkbayes.errors import Divergence, InvalidInput, plain, require_count
-from darkbayes.model import Draw, Posterior
+from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -88,9 +88,9 @@ class Trained(eqx.Module):
         require_count("steps", self.steps)
         check_batch_size(self.batch_size, self.posterior.num_data)
 
-    @abstractmethod
     def start(self, key: Key, x: Array) -> PyTree:
-        """What the optimiser starts from, for inputs like `x`."""
+        """What the optimiser starts from, for inputs like `x`; a point of the posterior unless a method has its own."""
+        return self.posterior.init(key, x)
 
     @abstractmethod
     def loss(self, key: Key, step: Array, params: PyTree, batch: Data) -> Array:
@@ -118,10 +118,8 @@ class Trained(eqx.Module):
 @eqx.filter_jit
 def _fit(method: Trained, key: Key, data: Data) -> PyTree:
     start_key, loop_key = jax.random.split(key)
-    start = method.start(start_key, data.x)
-    return optimise(
-        method.loss, start, method.optimiser, data, loop_key, batch_size=method.batch_size, steps=method.steps
-    )
+    start, size = method.start(start_key, data.x), method.batch_size
+    return optimise(method.loss, start, method.optimiser, data, loop_key, batch_size=size, steps=method.steps)
 
 
 def raise_if_diverged(fitted: PyTree) -> None:

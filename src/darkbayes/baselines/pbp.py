@@ -45,10 +45,8 @@ from darkbayes.types import Array, Data, Key
 
 # A weak belief in a variance near 1, of the noise (standardised targets vary by 1) and of the weights alike.
 INITIAL_SHAPE = INITIAL_RATE = 6.0
-
 # A wider cavity knows nothing of its weight, and single precision cannot tell it from an improper one.
 WIDEST_CAVITY = 1e6
-
 # Beyond 40 standard deviations the tails are zero even in double precision.
 SURELY = 40.0
 
@@ -156,7 +154,8 @@ def observe(weights: tuple[Weights, ...], noise: Gamma, x: Array, y: Array) -> t
 
     slopes, (error, variance) = jax.grad(log_evidence, has_aux=True)(weights)
     updated = tuple(_filter(layer, slope) for layer, slope in zip(weights, slopes, strict=True))
-    return updated, _choose(update_gamma(noise, error, variance), noise)
+    learnt = update_gamma(noise, error, variance)
+    return updated, Gamma(*(jnp.where(learnt.usable, new, old) for new, old in zip(learnt, noise, strict=True)))
 
 
 def _filter(layer: Weights, slope: Weights) -> Weights:
@@ -164,10 +163,6 @@ def _filter(layer: Weights, slope: Weights) -> Weights:
     variance = layer.variance - layer.variance**2 * (slope.mean**2 - 2.0 * slope.variance)
     proper = (variance > 0) & jnp.isfinite(variance) & jnp.isfinite(mean)
     return Weights(jnp.where(proper, mean, layer.mean), jnp.where(proper, variance, layer.variance))
-
-
-def _choose(new: Gamma, old: Gamma) -> Gamma:
-    return Gamma(*(jnp.where(new.usable, n, o) for n, o in zip(new, old, strict=True)))
 
 
 def refine_priors(weights: Weights, factors: PriorFactors, prior: Gamma) -> tuple[Weights, PriorFactors, Gamma]:
@@ -262,14 +257,12 @@ class PBP(eqx.Module):
 def _fit(pbp: PBP, key: Key, data: Data) -> PBPState:
     init_key, passes_key = jax.random.split(key)
 
-    def point(
-        carry: tuple[tuple[Weights, ...], Gamma], example: Data
-    ) -> tuple[tuple[tuple[Weights, ...], Gamma], None]:
-        return observe(*carry, *example), None
-
     def one_pass(state: PBPState, order_key: Key) -> tuple[PBPState, None]:
         order = jax.random.permutation(order_key, len(data.x))
-        (weights, noise), _ = jax.lax.scan(point, (state.weights, state.noise), Data(data.x[order], data.y[order]))
+        examples = Data(data.x[order], data.y[order])
+        (weights, noise), _ = jax.lax.scan(
+            lambda carry, example: (observe(*carry, *example), None), (state.weights, state.noise), examples
+        )
         return _refine(state._replace(weights=weights, noise=noise)), None
 
     return jax.lax.scan(one_pass, pbp.init(init_key, data.x), jax.random.split(passes_key, pbp.passes))[0]

@@ -75,8 +75,7 @@ def check_batch_size(size: int | None, examples: int) -> int | None:
     """Refuse a batch that the data cannot fill; `None` stands for all of it.
 
     Args:
-        size: what was asked for.
-        examples: how many examples there are.
+        size, examples: what was asked for, and how many examples there are.
 
     Returns:
         `size`, as a plain number or None.

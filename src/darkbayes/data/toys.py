@@ -17,8 +17,7 @@ def toy2d(key: Key, per_class: int = 10) -> Data:
     """Two Gaussian classes in the plane.
 
     Args:
-        key: where the randomness comes from.
-        per_class: points of each class.
+        key, per_class: where the randomness comes from, and how many points of each class.
 
     Returns:
         Inputs ``[2 * per_class, 2]`` and their classes.
@@ -35,8 +34,7 @@ def toy1d(key: Key, examples: int = 20) -> Data:
     """A noisy cubic on [-4, 4].
 
     Args:
-        key: where the randomness comes from.
-        examples: how many points.
+        key, examples: where the randomness comes from, and how many points.
 
     Returns:
         Inputs and targets, both ``[examples, 1]``.

@@ -1,9 +1,12 @@
-"""An ONNX graph as it is being written: nodes in their order, constants, inputs and outputs."""
+"""An ONNX graph as it is being written: nodes in their order, constants, inputs and outputs. It needs onnx."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from darkbayes.version import __version__
 
 OPSET = 20
 """The first that has GELU; every onnxruntime since 1.17 reads it."""
@@ -25,7 +28,6 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        """An empty graph."""
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
@@ -42,8 +44,6 @@ class Graph:
 
     def constant(self, value: Any, name: str | None = None) -> str:
         """Store numbers, or a list of strings."""
-        from onnx import TensorProto, helper, numpy_helper
-
         name = name or f"c{len(self.constants)}"
         if isinstance(value, list):
             stored = helper.make_tensor(name, TensorProto.STRING, [len(value)], [text.encode() for text in value])
@@ -58,8 +58,6 @@ class Graph:
 
     def split(self, operator: str, *inputs: str, into: list[str], **attributes: Any) -> list[str]:
         """Append a node of several results, under the names given."""
-        from onnx import helper
-
         self.nodes.append(helper.make_node(operator, inputs, into, **attributes))
         return into
 
@@ -69,12 +67,10 @@ class Graph:
 
     def written(self, name: str, properties: dict[str, str]) -> bytes:
         """The graph as the bytes of an ONNX file."""
-        from onnx import helper
-
-        from darkbayes.version import __version__
-
         self._name_outputs()
-        graph = helper.make_graph(self.nodes, name, self.inputs, [of for _, of in self.outputs], self.constants)
+        graph = helper.make_graph(
+            self.nodes, name, self.inputs, [declared for _, declared in self.outputs], self.constants
+        )
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="darkbayes")
         helper.set_model_props(model, properties | {"darkbayes.version": __version__})
@@ -93,12 +89,8 @@ class Graph:
 
 
 def _declared(name: str, dtype: Any, shape: Sequence[int]) -> Any:
-    from onnx import helper
-
     return helper.make_tensor_value_info(name, _type(dtype), [BATCH, *shape])
 
 
 def _type(dtype: Any) -> int:
-    from onnx import TensorProto, helper
-
     return TensorProto.STRING if dtype is str else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -16,19 +16,22 @@ Without a schema the input is ``x``, what the network itself reads, and outputs 
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.export.graph import Graph
 from darkbayes.model import layers
+from darkbayes.model.base import Layer, layers_of, pair, shape_after, with_weights
 from darkbayes.outcomes.heads.base import Head
-from darkbayes.student import Student
+from darkbayes.student.network import Student
 from darkbayes.tables.schema import REACH, ImageSchema, Schema, TableSchema, schema_to_dict
 from darkbayes.types import PyTree
+
+if TYPE_CHECKING:
+    from darkbayes.export.graph import Graph
 
 SCHEMA_PROPERTY = "darkbayes.schema"
 """Under which name the file holds its schema, as JSON."""
@@ -61,17 +64,18 @@ def to_onnx(
         raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
     if schema is not None:
         _check_head(student.head, schema.target)
-    size = tuple(require_count("shape", of) for of in (shape if schema is None else schema.shape) or ())
-    described = _layers(student, params, size)
-    graph = Graph()
+    from darkbayes.export.graph import Graph
+
+    size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
+    graph, described = Graph(), _layers(student, params, size)
     outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
     target, parts = student.head.write(graph, outputs)
-    (target if schema is None else schema.target).write_outputs(graph, parts)
-    return graph.written("student", {} if schema is None else {SCHEMA_PROPERTY: _json(schema)})
-
-
-def _json(schema: Schema) -> str:
-    return json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
+    if schema is None:
+        target.write_outputs(graph, parts)
+        return graph.written("student", {})
+    schema.target.write_outputs(graph, parts)
+    stored = json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
+    return graph.written("student", {SCHEMA_PROPERTY: stored})
 
 
 def _check_head(head: Head, target: Any) -> None:
@@ -83,53 +87,45 @@ def _check_head(head: Head, target: Any) -> None:
         )
 
 
-def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[layers.Layer, ...]:
+def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[Layer, ...]:
     """The layers of the student's network, if they are known and take inputs of that shape."""
-    described = layers.of_network(student.network)
+    described = layers_of(student.network)
     x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     try:
-        found = jax.eval_shape(student.network.apply, params, x).shape[1:]
+        width = jax.eval_shape(student.network.apply, params, x).shape[1:]
     except (TypeError, ValueError) as problem:
         raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
-    if found != (student.head.width,):
+    if width != (student.head.width,):
         raise InvalidInput(
-            f"the student's network returns shape {found}, but {student.head} needs {student.head.width} outputs"
+            f"the student's network returns shape {width}, but {student.head} needs {student.head.width} outputs"
         )
     return described
 
 
-def _inputs(graph: Graph, schema: Schema | None, shape: tuple[int, ...]) -> str:
+def _inputs(graph: "Graph", schema: Schema | None, shape: tuple[int, ...]) -> str:
     """The network's inputs from those of the graph."""
     if schema is None:
         return graph.input("x", np.float32, shape)
-    return _images(graph, schema) if isinstance(schema, ImageSchema) else _columns(graph, schema)
-
-
-def _images(graph: Graph, schema: ImageSchema) -> str:
-    images = graph.input("images", np.float32, schema.shape)
-    centred = graph.add("Sub", images, graph.constant(np.float32(schema.center)))
-    return graph.add("Div", centred, graph.constant(np.float32(schema.scale)))
-
-
-def _columns(graph: Graph, schema: TableSchema) -> str:
-    """The network's inputs from the two matrices of columns."""
+    if isinstance(schema, ImageSchema):
+        images = graph.input("images", np.float32, schema.shape)
+        centred = graph.add("Sub", images, graph.constant(np.float32(schema.center)))
+        return graph.add("Div", centred, graph.constant(np.float32(schema.scale)))
     parts = _numbers(graph, schema) if schema.numbers else []
-    if schema.categories:
-        parts.append(_categories(graph, schema))
+    parts += [_categories(graph, schema)] if schema.categories else []
     return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
 
 
-def _numbers(graph: Graph, schema: TableSchema) -> list[str]:
+def _numbers(graph: "Graph", schema: TableSchema) -> list[str]:
     """Standardised in double, as a small difference of large numbers may be all there is to know."""
     columns = schema.numbers
-    center, scale, fill = (np.asarray([getattr(of, name) for of in columns]) for name in ("center", "scale", "fill"))
+    center, scale, fill = np.asarray([(column.center, column.scale, column.fill) for column in columns]).T
     numbers = graph.input("numbers", np.float64, [len(columns)])
     missing = graph.add("IsNaN", numbers)
     scaled = graph.add("Div", graph.add("Sub", numbers, graph.constant(center)), graph.constant(scale))
     ends = graph.constant(np.float64(-REACH)), graph.constant(np.float64(REACH))
-    found = graph.cast(graph.add("Clip", scaled, *ends), np.float32)
+    clipped = graph.cast(graph.add("Clip", scaled, *ends), np.float32)
     filled = np.clip((fill - center) / scale, -REACH, REACH).astype(np.float32)
-    parts = [graph.add("Where", missing, graph.constant(filled), found)]
+    parts = [graph.add("Where", missing, graph.constant(filled), clipped)]
     flagged = np.flatnonzero([column.flagged for column in columns])
     if flagged.size:
         if flagged.size < len(columns):
@@ -138,24 +134,26 @@ def _numbers(graph: Graph, schema: TableSchema) -> list[str]:
     return parts
 
 
-def _categories(graph: Graph, schema: TableSchema) -> str:
+def _categories(graph: "Graph", schema: TableSchema) -> str:
     """One-hot, all columns at once: each is repeated for every category it may be, and compared."""
     names = [[*column.categories, ""] if column.flagged else list(column.categories) for column in schema.categories]
-    places = np.repeat(np.arange(len(names)), [len(of) for of in names])
+    places = np.repeat(np.arange(len(names)), list(map(len, names)))
     categories = graph.input("categories", str, [len(names)])
     repeated = graph.add("Gather", categories, graph.constant(places), axis=1)
-    return graph.cast(graph.add("Equal", repeated, graph.constant([name for of in names for name in of])), np.float32)
+    return graph.cast(
+        graph.add("Equal", repeated, graph.constant([name for column in names for name in column])), np.float32
+    )
 
 
-def _network(graph: Graph, described: tuple[layers.Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
+def _network(graph: "Graph", described: tuple[Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
     """The network's outputs from its inputs."""
-    for place, (layer, weights) in enumerate(layers.with_weights(described, params)):
+    for place, (layer, weights) in enumerate(with_weights(described, params)):
         x = _layer(graph, layer, weights, x, shape, str(place))
-        shape = layers.shape_after(layer, weights, shape)
+        shape = shape_after(layer, weights, shape)
     return x
 
 
-def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
+def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
     """What one layer makes of `x`, which has a shape without the batch."""
 
     def stored(kind: str, like: tuple[int, ...] | None = None) -> str:
@@ -169,9 +167,9 @@ def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple
         case layers.Conv2d():
             (top, bottom), (left, right) = layer.edges
             bias = [stored("bias", (-1,))] if layer.bias else []
-            options: dict[str, Any] = {"pads": [top, left, bottom, right], "strides": layers.pair(layer.stride)}
-            options |= {"dilations": layers.pair(layer.dilation), "group": layer.groups}
-            return graph.add("Conv", x, stored("weight"), *bias, **options)
+            window: dict[str, Any] = {"pads": [top, left, bottom, right], "strides": pair(layer.stride)}
+            window |= {"dilations": pair(layer.dilation), "group": layer.groups}
+            return graph.add("Conv", x, stored("weight"), *bias, **window)
         case layers.LayerNorm():
             ones = np.ones(shape[-layer.axes :], np.float32)
             scale = stored("weight") if layer.affine else graph.constant(ones)
@@ -180,39 +178,36 @@ def _layer(graph: Graph, layer: layers.Layer, weights: Any, x: str, shape: tuple
         case layers.Activation():
             return _activation(graph, layer.name, x)
         case layers.MaxPool2d() | layers.AvgPool2d():
-            options: dict[str, Any] = {
-                "kernel_shape": layers.pair(layer.kernel_size),
-                "strides": layers.pair(layer.steps),
-            }
-            options["pads"] = layers.pair(layer.padding) * 2
+            window: dict[str, Any] = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.steps)}
+            window["pads"] = pair(layer.padding) * 2
             if isinstance(layer, layers.MaxPool2d):
-                return graph.add("MaxPool", x, **options)
-            return graph.add("AveragePool", x, count_include_pad=1, **options)
+                return graph.add("MaxPool", x, **window)
+            return graph.add("AveragePool", x, count_include_pad=1, **window)
         case layers.GlobalAvgPool2d():
             return graph.add("GlobalAveragePool", x)
-        case layers.Flatten():
-            return x if len(shape) == 1 else graph.add("Flatten", x)
-        case layers.Identity():
+        case layers.Flatten() if len(shape) > 1:
+            return graph.add("Flatten", x)
+        case layers.Flatten() | layers.Identity():
             return x
     raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
 
 
-_OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("Relu", {}),
-    "tanh": ("Tanh", {}),
-    "sigmoid": ("Sigmoid", {}),
-    "gelu": ("Gelu", {}),
-    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
-    "softplus": ("Softplus", {}),
-    "elu": ("Elu", {}),
-    "leaky_relu": ("LeakyRelu", {}),
-    "selu": ("Selu", {}),
+_OPERATORS = {
+    "relu": "Relu",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "gelu": "Gelu",
+    "softplus": "Softplus",
+    "elu": "Elu",
+    "leaky_relu": "LeakyRelu",
+    "selu": "Selu",
 }
-"""The operator of each activation but SiLU, which is made of two; their defaults are those of JAX."""
+"""The operators of activations that are one; their defaults are those of JAX."""
 
 
-def _activation(graph: Graph, name: str, x: str) -> str:
+def _activation(graph: "Graph", name: str, x: str) -> str:
     if name == "silu":
         return graph.add("Mul", x, graph.add("Sigmoid", x))
-    operator, options = _OPERATORS[name]
-    return graph.add(operator, x, **options)
+    if name == "gelu_tanh":
+        return graph.add("Gelu", x, approximate="tanh")
+    return graph.add(_OPERATORS[name], x)

@@ -1,4 +1,4 @@
-"""A network made of layers as PyTorch has it: a state dict, or the module itself.
+"""A network made of layers as PyTorch has it: plain arrays, a state dict, or the module itself.
 
 Layer by layer it is the ``torch.nn.Sequential`` of the same names, so that the second layer's weights are ``1.weight``:
 
@@ -12,24 +12,36 @@ It returns what the network returns; how a student's outputs are to be read is s
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from darkbayes.errors import InvalidInput
-from darkbayes.export.weights import to_arrays
 from darkbayes.model import layers
+from darkbayes.model.base import Layer, layers_of, with_weights
+from darkbayes.model.pytorch import ACTIVATIONS
 from darkbayes.types import Network
 
-ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("ReLU", {}),
-    "tanh": ("Tanh", {}),
-    "sigmoid": ("Sigmoid", {}),
-    "gelu": ("GELU", {}),
-    "gelu_tanh": ("GELU", {"approximate": "tanh"}),
-    "silu": ("SiLU", {}),
-    "softplus": ("Softplus", {}),
-    "elu": ("ELU", {}),
-    "leaky_relu": ("LeakyReLU", {}),
-    "selu": ("SELU", {}),
-}
-"""The module of each activation, and its options."""
+
+def to_arrays(network: Network, params: Sequence[Any]) -> dict[str, np.ndarray]:
+    """The weights of a network made of layers, in float32, named as in the ``torch.nn.Sequential`` of the same layers.
+
+    ``files.write_arrays`` stores them as safetensors, from where ``safetensors.torch.load_file`` makes a state dict.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from darkbayes import mlp
+    >>> network = mlp([10], 2)
+    >>> params = network.init(jax.random.key(0), jnp.zeros((1, 3)))
+    >>> {name: array.shape for name, array in to_arrays(network, params).items()}
+    {'1.weight': (10, 3), '1.bias': (10,), '3.weight': (2, 10), '3.bias': (2,)}
+    """
+    arrays = {}
+    for place, (layer, weights) in enumerate(with_weights(layers_of(network), params)):
+        for kind in ("weight", "bias"):
+            array = getattr(weights, kind, None)
+            if array is not None:
+                # Equinox keeps the bias of a convolution with axes for height and width.
+                shape = (-1,) if kind == "bias" and isinstance(layer, layers.Conv2d) else np.shape(array)
+                arrays[f"{place}.{kind}"] = np.asarray(array, np.float32).reshape(shape)
+    return arrays
 
 
 def to_state_dict(network: Network, params: Sequence[Any]) -> dict[str, Any]:
@@ -43,34 +55,29 @@ def to_torch(network: Network, params: Sequence[Any]) -> Any:
     """The network as a ``torch.nn.Sequential`` with its weights, in evaluation mode."""
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    pairs = layers.with_weights(layers.of_network(network), params)
-    module = nn.Sequential(*(_module(nn, layer, weights) for layer, weights in pairs))
+    module = nn.Sequential(*(_module(nn, *pair) for pair in with_weights(layers_of(network), params)))
     module.load_state_dict(to_state_dict(network, params), strict=True)
     return module.eval()
 
 
-def _module(nn: Any, layer: layers.Layer, weights: Any) -> Any:
+def _module(nn: Any, layer: Layer, weights: Any) -> Any:
     """The module of one layer, its weights not yet loaded."""
     match layer:
         case layers.Linear():
             return nn.Linear(weights.weight.shape[1], layer.outputs, bias=layer.bias)
         case layers.Conv2d():
-            options: dict[str, Any] = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
             inputs = weights.weight.shape[1] * layer.groups
-            return nn.Conv2d(inputs, layer.outputs, layer.kernel_size, groups=layer.groups, bias=layer.bias, **options)
+            window = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, layer.bias
+            return nn.Conv2d(inputs, layer.outputs, *window)
         case layers.LayerNorm():
             return nn.LayerNorm(weights.shape, layer.epsilon, layer.affine, layer.affine and layer.bias)
         case layers.Activation():
             name, options = ACTIVATIONS[layer.name]
             return getattr(nn, name)(**options)
-        case layers.MaxPool2d():
-            return nn.MaxPool2d(layer.kernel_size, layer.stride, layer.padding)
-        case layers.AvgPool2d():
-            return nn.AvgPool2d(layer.kernel_size, layer.stride, layer.padding)
+        case layers.MaxPool2d() | layers.AvgPool2d():
+            return getattr(nn, type(layer).__name__)(layer.kernel_size, layer.stride, layer.padding)
         case layers.GlobalAvgPool2d():
             return nn.AdaptiveAvgPool2d(1)
-        case layers.Flatten():
-            return nn.Flatten()
-        case layers.Identity():
-            return nn.Identity()
+        case layers.Flatten() | layers.Identity():
+            return getattr(nn, type(layer).__name__)()
     raise InvalidInput(f"the layer {layer!r} has no counterpart in PyTorch: use one of darkbayes.layers")

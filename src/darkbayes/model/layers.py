@@ -7,7 +7,7 @@ Inputs have the batch in front, then one axis for rows, or channels, height and 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -15,10 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.model.base import Layer, Pair, Shape, build, count_weighted, pair, with_weights
 from darkbayes.types import Array, Key, Network
-
-Shape = tuple[int, ...]
-Pair = tuple[int, int]
 
 KEPT = 256
 """Networks that are remembered, to be the same when they are asked for again."""
@@ -52,21 +50,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
-    """What a network does with the outputs of the layer before: ``apply(weights, x)``."""
-
-    weighted: ClassVar[bool] = False
-    """Whether the layer has weights, which `build` then makes."""
-
-    def build(self, shape: Shape, key: Key) -> Any:
-        """Random weights for inputs of a shape, the batch left out."""
-        raise InvalidInput(f"{type(self).__name__} has no weights")
-
-    def apply(self, weights: Any, x: Array) -> Array:
-        return x
-
-
-@dataclasses.dataclass(frozen=True)
 class Linear(Layer):
     """Every output a weighted sum of all inputs of a row."""
 
@@ -83,9 +66,6 @@ class Linear(Layer):
         if len(shape) != 1:
             raise InvalidInput(f"Linear needs rows, not inputs of shape {shape}: put Flatten() before it")
         return eqx.nn.Linear(shape[0], self.outputs, use_bias=self.bias, key=key)
-
-    def apply(self, weights: Any, x: Array) -> Array:
-        return jax.vmap(weights)(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,28 +105,17 @@ class Conv2d(Layer):
         _require_image("Conv2d", shape)
         if shape[0] % self.groups or self.outputs % self.groups:
             raise InvalidInput(f"groups={self.groups} must divide the {shape[0]} inputs and {self.outputs} outputs")
-        return eqx.nn.Conv2d(
-            shape[0],
-            self.outputs,
-            self.kernel_size,
-            self.stride,
-            "SAME" if self.padding == "same" else self.padding,
-            self.dilation,
-            self.groups,
-            self.bias,
-            key=key,
-        )
-
-    def apply(self, weights: Any, x: Array) -> Array:
-        return jax.vmap(weights)(x)
+        padding = "SAME" if self.padding == "same" else self.padding
+        window = self.kernel_size, self.stride, padding, self.dilation, self.groups, self.bias
+        return eqx.nn.Conv2d(shape[0], self.outputs, *window, key=key)
 
     @property
-    def edges(self) -> tuple[Pair, Pair]:
+    def edges(self) -> list[Pair]:
         """The zeros before and after the image's rows, and its columns."""
         if self.padding != "same":
-            return tuple((of, of) for of in pair(self.padding))  # pyright: ignore[reportReturnType]
+            return [(zeros, zeros) for zeros in pair(self.padding)]
         extra = [step * (size - 1) for size, step in zip(pair(self.kernel_size), pair(self.dilation), strict=True)]
-        return tuple((of // 2, of - of // 2) for of in extra)  # pyright: ignore[reportReturnType]
+        return [(zeros // 2, zeros - zeros // 2) for zeros in extra]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,14 +171,16 @@ class Activation(Layer):
         for name, function in ACTIVATIONS.items():
             if function is self.function:
                 return name
-        found = getattr(self.function, "__name__", repr(self.function))
-        raise InvalidInput(f"the activation {found} has no counterpart elsewhere: use one of {', '.join(ACTIVATIONS)}")
+        name = getattr(self.function, "__name__", repr(self.function))
+        raise InvalidInput(f"the activation {name} has no counterpart elsewhere: use one of {', '.join(ACTIVATIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Pool2d(Layer):
     """What the two kinds of pooling share."""
 
+    pooling: ClassVar[Any]
+    """Of Equinox."""
     kernel_size: int | Pair
     """The size of the window."""
     stride: int | Pair | None = None
@@ -227,26 +198,25 @@ class Pool2d(Layer):
 
     @property
     def steps(self) -> int | Pair:
-        """The stride."""
         return self.kernel_size if self.stride is None else self.stride
+
+    def apply(self, weights: Any, x: Array) -> Array:
+        _require_image(type(self).__name__, x.shape[1:])
+        return jax.vmap(self.pooling(self.kernel_size, self.steps, self.padding))(x)
 
 
 @dataclasses.dataclass(frozen=True)
 class MaxPool2d(Pool2d):
     """The largest value of every window."""
 
-    def apply(self, weights: Any, x: Array) -> Array:
-        _require_image("MaxPool2d", x.shape[1:])
-        return jax.vmap(eqx.nn.MaxPool2d(self.kernel_size, self.steps, self.padding))(x)
+    pooling = eqx.nn.MaxPool2d
 
 
 @dataclasses.dataclass(frozen=True)
 class AvgPool2d(Pool2d):
     """The mean of every window, zeros around the image included."""
 
-    def apply(self, weights: Any, x: Array) -> Array:
-        _require_image("AvgPool2d", x.shape[1:])
-        return jax.vmap(eqx.nn.AvgPool2d(self.kernel_size, self.steps, self.padding))(x)
+    pooling = eqx.nn.AvgPool2d
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +269,7 @@ def sequential(layers: Iterable[Layer]) -> Network:
 
 def _made(chosen: tuple[Layer, ...]) -> Network:
     def init(key: Key, x: Array) -> tuple[Any, ...]:
-        return build(chosen, x.shape[1:], jax.random.split(key, weighted(chosen)))
+        return build(chosen, x.shape[1:], jax.random.split(key, count_weighted(chosen)))
 
     def apply(params: Sequence[Any], x: Array) -> Array:
         for layer, weights in with_weights(chosen, params):
@@ -312,104 +282,83 @@ def _made(chosen: tuple[Layer, ...]) -> Network:
 _made_once = functools.lru_cache(maxsize=KEPT)(_made)
 
 
-def of_network(network: Network) -> tuple[Layer, ...]:
-    """The layers of a network; one that does not tell them is refused.
+def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array] = jax.nn.relu) -> Network:
+    """A fully connected network; inputs with several axes are flattened.
 
     Args:
-        network: one that `sequential`, `mlp`, `cnn` or `from_torch` made.
+        hidden: the widths of the hidden layers.
+        outputs: how many outputs.
+        activation: what comes after each hidden layer.
 
     Returns:
-        Its layers, in order.
+        The network.
+
+    >>> network = mlp([10, 10], 2)
+    >>> x = jnp.zeros((5, 3))
+    >>> network.apply(network.init(jax.random.key(0), x), x).shape
+    (5, 2)
     """
-    if network.layers is None:
-        raise InvalidInput("the network does not say what layers it is made of: build it by mlp, cnn or sequential")
-    return network.layers
+    layers: list[Layer] = [Flatten()]
+    for width in hidden:
+        layers += [Linear(width), Activation(activation)]
+    return sequential([*layers, Linear(outputs)])
 
 
-def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple[Any, ...]:
-    """Random weights for the layers of a network.
+def cnn(
+    channels: Sequence[int],
+    hidden: int,
+    outputs: int,
+    kernel_size: int = 3,
+    activation: Callable[[Array], Array] = jax.nn.relu,
+) -> Network:
+    """Convolutions that keep the image's size, each followed by 2x2 max pooling, then one hidden layer.
+
+    Inputs are ``[batch, channels, height, width]``.
 
     Args:
-        layers: descriptions of layers.
-        shape: the shape of an input, the batch left out.
-        keys: one for every layer that has weights.
+        channels: the channels of each convolution.
+        hidden: the width of the hidden layer.
+        outputs: how many outputs.
+        kernel_size: the size of the convolutions' windows, an odd number.
+        activation: what comes after each convolution and the hidden layer.
 
     Returns:
-        The weights of these layers.
+        The network.
+
+    >>> network = cnn([4, 8], 16, 10)
+    >>> x = jnp.zeros((5, 1, 28, 28))
+    >>> network.apply(network.init(jax.random.key(0), x), x).shape
+    (5, 10)
     """
-    keys, params = iter(keys), []
-    for layer in layers:
-        weights = layer.build(shape, next(keys)) if layer.weighted else None
-        if layer.weighted:
-            params.append(weights)
-        shape = shape_after(layer, weights, shape)
-    return tuple(params)
+    widths = [require_count("a layer's width", width) for width in (*channels, hidden, outputs, kernel_size)]
+    if kernel_size % 2 == 0:
+        raise InvalidInput(f"kernel_size must be odd to keep the image's size, not {kernel_size}")
+    return _cnn(tuple(widths[:-3]), *widths[-3:], Activation(activation))
 
 
-def shape_after(layer: Layer, weights: Any, shape: Shape) -> Shape:
-    """The shape of what a layer makes of inputs of a shape, the batch left out both times.
+@functools.lru_cache(maxsize=KEPT)
+def _cnn(channels: tuple[int, ...], hidden: int, outputs: int, kernel_size: int, activation: Activation) -> Network:
+    layers: list[Layer] = []
+    for width in channels:
+        layers += [Conv2d(width, kernel_size, padding="same"), activation, MaxPool2d(2)]
+    network = sequential([*layers, Flatten(), Linear(hidden), activation, Linear(outputs)])
 
-    Args:
-        layer: the description of a layer.
-        weights: its weights, None if it has none.
-        shape: the shape of an input, the batch left out.
+    def init(key: Key, x: Array) -> tuple[Any, ...]:
+        if x.ndim != 4:
+            raise InvalidInput(f"cnn needs inputs [batch, channels, height, width], not shape {x.shape}")
+        conv_keys, head_key = jax.random.split(key)
+        keys = jnp.concatenate([jax.random.split(conv_keys, len(channels)), jax.random.split(head_key)])
+        return build(network.layers or (), x.shape[1:], keys)
 
-    Returns:
-        The shape of an output.
-    """
-    return jax.eval_shape(lambda x: layer.apply(weights, x), jax.ShapeDtypeStruct((1, *shape), jnp.float32)).shape[1:]
-
-
-def weighted(layers: Iterable[Layer]) -> int:
-    """How many of the layers have weights.
-
-    Args:
-        layers: descriptions of layers.
-
-    Returns:
-        The number.
-    """
-    return sum(layer.weighted for layer in layers)
-
-
-def with_weights(layers: tuple[Layer, ...], params: Sequence[Any]) -> Iterator[tuple[Layer, Any]]:
-    """Each layer with its weights, None where it has none.
-
-    Args:
-        layers: descriptions of layers.
-        params: the weights of those that have any.
-
-    Returns:
-        Pairs of a description and its weights.
-    """
-    if len(params) != weighted(layers):
-        raise InvalidInput(f"the network has {weighted(layers)} layers with weights, but params holds {len(params)}")
-    rest = iter(params)
-    for layer in layers:
-        yield layer, next(rest) if layer.weighted else None
-
-
-def pair(value: int | Pair) -> Pair:
-    """One number for height and width, or both.
-
-    Args:
-        value: one number or two.
-
-    Returns:
-        Two numbers.
-
-    >>> pair(3), pair((1, 2))
-    ((3, 3), (1, 2))
-    """
-    return value if isinstance(value, tuple) else (value, value)
+    return network._replace(init=init)
 
 
 def _require_pair(name: str, value: Any, least: int = 1) -> None:
-    both = value if isinstance(value, tuple) else (value, value)
+    both = pair(value)
     if len(both) != 2:
         raise InvalidInput(f"{name} must be a number, or two for height and width, not {value!r}")
-    for of in both:
-        require_count(name, of, least)
+    for number in both:
+        require_count(name, number, least)
 
 
 def _require_image(name: str, shape: Shape) -> None:

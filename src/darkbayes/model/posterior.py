@@ -23,9 +23,8 @@ class Draw(NamedTuple):
     """One point of the posterior: the network's weights and the likelihood's own parameters."""
 
     network: PyTree
-    """The weights."""
     likelihood: PyTree
-    """The likelihood's own parameters, such as a noise precision."""
+    """Such as a noise precision."""
 
 
 class Posterior(eqx.Module):
@@ -97,9 +96,9 @@ class Posterior(eqx.Module):
         """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""
         self.likelihood.check_targets(data.y)
         if len(data.x) != self.num_data:
+            given = len(data.x)
             raise InvalidInput(
-                f"the posterior was made for num_data={self.num_data} examples but gets {len(data.x)}: "
-                f"set num_data={len(data.x)}"
+                f"the posterior was made for num_data={self.num_data} examples but gets {given}: set num_data={given}"
             )
         check_width("network", self.network, self.likelihood.width, type(self.likelihood).__name__, data.x)
 

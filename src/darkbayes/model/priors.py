@@ -1,5 +1,6 @@
 """What is believed of the weights before data: ``log_prob(params)`` over any pytree of arrays."""
 
+import abc
 import math
 from typing import Protocol
 
@@ -19,11 +20,17 @@ class Prior(Protocol):
     def log_prob(self, params: PyTree) -> Array: ...
 
 
-def _total(terms: list[Array]) -> Array:
-    return sum((jnp.sum(term) for term in terms), start=jnp.zeros(()))
+class _ByArray(eqx.Module):
+    """A prior under which arrays of weights are independent of each other."""
+
+    def log_prob(self, params: PyTree) -> Array:
+        return sum((jnp.sum(self._of_array(leaf)) for leaf in jax.tree.leaves(params)), start=jnp.zeros(()))
+
+    @abc.abstractmethod
+    def _of_array(self, leaf: Array) -> Array: ...
 
 
-class GaussianPrior(eqx.Module):
+class GaussianPrior(_ByArray):
     """The paper's spherical Gaussian: every weight is N(0, 1/precision)."""
 
     precision: float = eqx.field(converter=plain, default=1.0)
@@ -32,11 +39,11 @@ class GaussianPrior(eqx.Module):
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
 
-    def log_prob(self, params: PyTree) -> Array:
-        return _total([normal_log_prob(leaf, 0.0, 1.0 / self.precision) for leaf in jax.tree.leaves(params)])
+    def _of_array(self, leaf: Array) -> Array:
+        return normal_log_prob(leaf, 0.0, 1.0 / self.precision)
 
 
-class ScaledGaussianPrior(eqx.Module):
+class ScaledGaussianPrior(_ByArray):
     """A Gaussian scaled per layer: weights have precision ``precision * fan_in``, biases ``precision``.
 
     It keeps the prior's functions of one size whatever the width. The fan-in of an array with two or more axes is
@@ -51,15 +58,12 @@ class ScaledGaussianPrior(eqx.Module):
     def __check_init__(self) -> None:
         require_positive("precision", self.precision)
 
-    def log_prob(self, params: PyTree) -> Array:
-        def of_leaf(leaf: Array) -> Array:
-            fan_in = leaf.size // leaf.shape[self.output_axis] if leaf.ndim >= 2 else 1
-            return normal_log_prob(leaf, 0.0, 1.0 / (self.precision * fan_in))
-
-        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
+    def _of_array(self, leaf: Array) -> Array:
+        fan_in = leaf.size // leaf.shape[self.output_axis] if leaf.ndim >= 2 else 1
+        return normal_log_prob(leaf, 0.0, 1.0 / (self.precision * fan_in))
 
 
-class SampledPrecisionPrior(eqx.Module):
+class SampledPrecisionPrior(_ByArray):
     """A Gaussian whose precision is unknown: a Gamma(shape, rate) one of its own for each array of weights.
 
     The precisions are integrated out, which is exact and leaves nothing to sample: with n weights w in an array,
@@ -83,17 +87,14 @@ class SampledPrecisionPrior(eqx.Module):
         require_positive("shape", self.shape)
         require_positive("rate", self.rate)
 
-    def log_prob(self, params: PyTree) -> Array:
-        def of_leaf(leaf: Array) -> Array:
-            shape = self.shape + 0.5 * leaf.size
-            constant = math.lgamma(shape) - math.lgamma(self.shape) + self.shape * math.log(self.rate)
-            rate = self.rate + 0.5 * jnp.sum(leaf.astype(jnp.float32) ** 2)
-            return constant - 0.5 * LOG_2PI * leaf.size - shape * jnp.log(rate)
-
-        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
+    def _of_array(self, leaf: Array) -> Array:
+        shape = self.shape + 0.5 * leaf.size
+        constant = math.lgamma(shape) - math.lgamma(self.shape) + self.shape * math.log(self.rate)
+        rate = self.rate + 0.5 * jnp.sum(leaf.astype(jnp.float32) ** 2)
+        return constant - 0.5 * LOG_2PI * leaf.size - shape * jnp.log(rate)
 
 
-class ScaleMixturePrior(eqx.Module):
+class ScaleMixturePrior(_ByArray):
     """Blundell et al.'s mixture of two zero-mean Gaussians, a wide one with probability `weight` and a narrow one."""
 
     weight: float = eqx.field(converter=plain, default=0.5)
@@ -109,11 +110,8 @@ class ScaleMixturePrior(eqx.Module):
         if not 0.0 < self.weight < 1.0:
             raise InvalidInput(f"weight must lie between 0 and 1, not {self.weight!r}")
 
-    def log_prob(self, params: PyTree) -> Array:
-        def of_leaf(leaf: Array) -> Array:
-            return jnp.logaddexp(
-                jnp.log(self.weight) + normal_log_prob(leaf, 0.0, self.wide**2),
-                jnp.log1p(-self.weight) + normal_log_prob(leaf, 0.0, self.narrow**2),
-            )
-
-        return _total([of_leaf(leaf) for leaf in jax.tree.leaves(params)])
+    def _of_array(self, leaf: Array) -> Array:
+        return jnp.logaddexp(
+            jnp.log(self.weight) + normal_log_prob(leaf, 0.0, self.wide**2),
+            jnp.log1p(-self.weight) + normal_log_prob(leaf, 0.0, self.narrow**2),
+        )

@@ -9,7 +9,7 @@ of its batch, so that the likelihood is no product over examples and there is no
 mode it is a fixed map, which PyTorch itself folds into the layer before.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput
 from darkbayes.model import layers
+from darkbayes.model.base import pair
 from darkbayes.types import Network, PyTree
 
 
@@ -65,136 +66,86 @@ def _layer(name: str, part: Any) -> layers.Layer:
     """The description of one module, which `name` places in an error."""
     kind = type(part).__name__
     where = f"layer {name}, {part},"
+    if "BatchNorm" in kind and part.training:
+        raise InvalidInput(
+            f"{where} predicts for an example by the statistics of its batch, so that examples depend on each other "
+            "and no posterior is defined: replace it by LayerNorm"
+        )
     if "BatchNorm" in kind:
-        raise InvalidInput(f"{where} {_batch_norm(part)}")
+        raise InvalidInput(
+            f"{where} is a fixed map in evaluation mode: fold it into the layer before with "
+            "torch.nn.utils.fuse_linear_bn_eval or fuse_conv_bn_eval, or replace it by LayerNorm"
+        )
     if kind in ("Softmax", "LogSoftmax"):
         raise InvalidInput(f"{where} is a part of the likelihood, which wants the logits: leave it out")
-    if kind not in _KNOWN or type(part).__module__.partition(".")[0] != "torch":
-        raise InvalidInput(f"{where} is none that is known here: use {', '.join(_KNOWN)}")
+    if kind not in KNOWN or type(part).__module__.partition(".")[0] != "torch":
+        raise InvalidInput(f"{where} is none that is known here: use {', '.join(KNOWN)}")
     if part._forward_hooks or part._forward_pre_hooks:
         raise InvalidInput(f"{where} has hooks, which may change what it computes: remove them")
-    layer = _KNOWN[kind](part)
+    layer = _described(kind, part)
     if layer is None:
         raise InvalidInput(f"{where} has options without a counterpart here: leave them at their defaults")
     return layer
 
 
-def _batch_norm(part: Any) -> str:
-    """Why batch norm has no posterior, or needs none."""
-    if part.training:
-        return (
-            "predicts for an example by the statistics of its batch, so that examples depend on each other and no "
-            "posterior is defined: replace it by LayerNorm"
-        )
-    return (
-        "is a fixed map in evaluation mode: fold it into the layer before with torch.nn.utils.fuse_linear_bn_eval or "
-        "fuse_conv_bn_eval, or replace it by LayerNorm"
-    )
-
-
-def _linear(part: Any) -> layers.Layer:
-    return layers.Linear(part.out_features, bias=part.bias is not None)
-
-
-def _conv(part: Any) -> layers.Layer | None:
-    if part.padding_mode != "zeros":
-        return None
-    padding = 0 if part.padding == "valid" else part.padding
-    return layers.Conv2d(
-        part.out_channels,
-        part.kernel_size,
-        part.stride,
-        padding,
-        part.dilation,
-        part.groups,
-        bias=part.bias is not None,
-    )
-
-
-def _layer_norm(part: Any) -> layers.Layer:
-    return layers.LayerNorm(len(part.normalized_shape), part.eps, part.weight is not None, part.bias is not None)
-
-
-def _max_pool(part: Any) -> layers.Layer | None:
-    if part.ceil_mode or part.return_indices or layers.pair(part.dilation) != (1, 1):
-        return None
-    return layers.MaxPool2d(part.kernel_size, part.stride, part.padding)
-
-
-def _avg_pool(part: Any) -> layers.Layer | None:
-    counts_zeros = part.count_include_pad or layers.pair(part.padding) == (0, 0)
-    if part.ceil_mode or part.divisor_override is not None or not counts_zeros:
-        return None
-    return layers.AvgPool2d(part.kernel_size, part.stride, part.padding)
-
-
-def _global_pool(part: Any) -> layers.Layer | None:
-    return layers.GlobalAvgPool2d() if part.output_size in (1, (1, 1)) else None
-
-
-def _flatten(part: Any) -> layers.Layer | None:
-    return layers.Flatten() if (part.start_dim, part.end_dim) == (1, -1) else None
-
-
-def _identity(part: Any) -> layers.Layer:
-    return layers.Identity()
-
-
-def _activation(name: str, **options: Any) -> Callable[[Any], layers.Layer | None]:
-    """An activation, if its options are those given."""
-
-    def made(part: Any) -> layers.Layer | None:
-        fits = all(getattr(part, option) == value for option, value in options.items())
-        return layers.Activation(layers.ACTIVATIONS[name]) if fits else None
-
-    return made
-
-
-def _gelu(part: Any) -> layers.Layer:
-    return layers.Activation(layers.ACTIVATIONS["gelu" if part.approximate == "none" else "gelu_tanh"])
-
-
-_KNOWN: dict[str, Callable[[Any], layers.Layer | None]] = {
-    "Linear": _linear,
-    "Conv2d": _conv,
-    "LayerNorm": _layer_norm,
-    "MaxPool2d": _max_pool,
-    "AvgPool2d": _avg_pool,
-    "AdaptiveAvgPool2d": _global_pool,
-    "Flatten": _flatten,
-    "Identity": _identity,
-    "Dropout": _identity,
-    "Dropout1d": _identity,
-    "Dropout2d": _identity,
-    "AlphaDropout": _identity,
-    "ReLU": _activation("relu"),
-    "Tanh": _activation("tanh"),
-    "Sigmoid": _activation("sigmoid"),
-    "GELU": _gelu,
-    "SiLU": _activation("silu"),
-    "Softplus": _activation("softplus", beta=1),
-    "ELU": _activation("elu", alpha=1),
-    "LeakyReLU": _activation("leaky_relu", negative_slope=0.01),
-    "SELU": _activation("selu"),
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("ReLU", {}),
+    "tanh": ("Tanh", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "gelu": ("GELU", {"approximate": "none"}),
+    "gelu_tanh": ("GELU", {"approximate": "tanh"}),
+    "silu": ("SiLU", {}),
+    "softplus": ("Softplus", {"beta": 1}),
+    "elu": ("ELU", {"alpha": 1}),
+    "leaky_relu": ("LeakyReLU", {"negative_slope": 0.01}),
+    "selu": ("SELU", {}),
 }
-"""What becomes of each kind of module; None where it has options that cannot be kept."""
+"""The module of each activation, with the options that it must have."""
+
+NOTHING = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout")
+OTHERS = ("Linear", "Conv2d", "LayerNorm", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Flatten")
+KNOWN = (*OTHERS, *NOTHING, *dict.fromkeys(kind for kind, _ in ACTIVATIONS.values()))
+
+
+def _described(kind: str, part: Any) -> layers.Layer | None:
+    """What becomes of a module that is known; None where it has options that cannot be kept."""
+    match kind:
+        case "Linear":
+            return layers.Linear(part.out_features, bias=part.bias is not None)
+        case "Conv2d" if part.padding_mode == "zeros":
+            padding = 0 if part.padding == "valid" else part.padding
+            window = part.kernel_size, part.stride, padding, part.dilation, part.groups
+            return layers.Conv2d(part.out_channels, *window, bias=part.bias is not None)
+        case "LayerNorm":
+            axes, affine = len(part.normalized_shape), part.weight is not None
+            return layers.LayerNorm(axes, part.eps, affine, part.bias is not None)
+        case "MaxPool2d" if not (part.ceil_mode or part.return_indices) and pair(part.dilation) == (1, 1):
+            return layers.MaxPool2d(part.kernel_size, part.stride, part.padding)
+        case "AvgPool2d" if not part.ceil_mode and part.divisor_override is None:
+            counts_zeros = part.count_include_pad or pair(part.padding) == (0, 0)
+            return layers.AvgPool2d(part.kernel_size, part.stride, part.padding) if counts_zeros else None
+        case "AdaptiveAvgPool2d" if part.output_size in (1, (1, 1)):
+            return layers.GlobalAvgPool2d()
+        case "Flatten" if (part.start_dim, part.end_dim) == (1, -1):
+            return layers.Flatten()
+        case _ if kind in NOTHING:
+            return layers.Identity()
+    for name, (wanted, options) in ACTIVATIONS.items():
+        if kind == wanted and all(getattr(part, option) == value for option, value in options.items()):
+            return layers.Activation(layers.ACTIVATIONS[name])
+    return None
 
 
 def _with_weights_of(layer: layers.Layer, part: Any) -> Any:
     """The weights of a module in the form that the layer keeps them in."""
-    shape: tuple[int, ...]
-    match layer:
-        case layers.Linear():
-            shape = (part.in_features,)
-        case layers.Conv2d():
-            # The image's size is of no account for the weights.
-            shape = (part.in_channels, 1, 1)
-        case _:
-            shape = tuple(part.normalized_shape)
+    shape = tuple(part.normalized_shape) if isinstance(layer, layers.LayerNorm) else (part.weight.shape[1],)
+    if isinstance(layer, layers.Conv2d):
+        # The image's size is of no account for the weights.
+        shape = (part.in_channels, 1, 1)
     weights = layer.build(shape, jax.random.key(0))
     for kind in ("weight", "bias"):
         like, given = getattr(weights, kind), getattr(part, kind)
         if like is not None:
             value = jnp.asarray(given.detach().cpu().float().numpy()).reshape(like.shape)
-            weights = eqx.tree_at(lambda of, kind=kind: getattr(of, kind), weights, value)
+            weights = eqx.tree_at(lambda module, kind=kind: getattr(module, kind), weights, value)
     return weights

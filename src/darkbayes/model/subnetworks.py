@@ -15,8 +15,7 @@ def started_at(network: Network, params: PyTree, jitter: float = 0.0) -> Network
     """The same network, begun from `params` rather than from random weights, by every chain and student.
 
     Args:
-        network: any network.
-        params: weights for it, as its `init` or `from_torch` returns them.
+        network, params: any network, and weights for it, as its `init` or `from_torch` returns them.
         jitter: how far from `params` to begin, as a share of the root mean square of each array: every chain adds
             Gaussian noise of its own. Chains that all begin at one place agree with each other before they have
             forgotten it. So where `tune` or `split_rhat` is to tell whether they have, give them 0.1, say.
@@ -42,8 +41,7 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
     what they cost, and nothing can move the others. They begin from `params`, with `jitter` as in `started_at`.
 
     Args:
-        network: any network.
-        params: weights for it.
+        network, params: any network, and weights for it.
         mask: True where an array is to be inferred, False where it stays; a pytree like `params`, or like the upper
             part of it. `last_layer` makes the most common one.
         jitter: how far from `params` to begin.
@@ -103,10 +101,15 @@ class _Start(eqx.Module):
     jitter: float = eqx.field(converter=plain)
 
     def __call__(self, key: Key, x: Array) -> PyTree:
-        self._check(key, x)
+        wanted = jax.eval_shape(self.like, key, x)
+        shapes = [[leaf.shape for leaf in jax.tree.leaves(params)] for params in (self.params, wanted)]
+        if shapes[0] != shapes[1] or jax.tree.structure(self.params) != jax.tree.structure(wanted):
+            raise InvalidInput(
+                f"params are not weights of this network for inputs of shape {x.shape[1:]}: their arrays have the "
+                f"shapes {shapes[0]}, it needs {shapes[1]}"
+            )
         leaves, structure = jax.tree.flatten(self.params)
-        keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(structure, [self._near(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
+        return jax.tree.unflatten(structure, map(self._near, jax.random.split(key, len(leaves)), leaves))
 
     def _near(self, key: Key, leaf: Array) -> Array:
         if not self.jitter:
@@ -114,16 +117,6 @@ class _Start(eqx.Module):
             return jnp.copy(leaf)
         size = jnp.sqrt(jnp.mean(leaf**2))
         return leaf + self.jitter * size * jax.random.normal(key, leaf.shape, leaf.dtype)
-
-    def _check(self, key: Key, x: Array) -> None:
-        """Refuse weights that are not those of the network for inputs like `x`."""
-        wanted = jax.eval_shape(self.like, key, x)
-        shapes = [[leaf.shape for leaf in jax.tree.leaves(of)] for of in (self.params, wanted)]
-        if shapes[0] != shapes[1] or jax.tree.structure(self.params) != jax.tree.structure(wanted):
-            raise InvalidInput(
-                f"params are not weights of this network for inputs of shape {x.shape[1:]}: their arrays have the "
-                f"shapes {shapes[0]}, it needs {shapes[1]}"
-            )
 
 
 class _Merged(eqx.Module):

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.student.plateau import Plateau, find_plateau
-from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
+from darkbayes.metrics import standard_error
+from darkbayes.teacher.diagnostics.convergence import monte_carlo_divergence
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
 from darkbayes.teacher.diagnostics.trace import trace_read
+from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, worst_of
 from darkbayes.teacher.reservoir import Reservoir
 from darkbayes.types import Chain, PyTree
 
@@ -22,6 +23,12 @@ PAST_DRAWS = 8
 """Draws of each chain's reservoir at which gradients are taken, besides the present one."""
 TEMPERATURE_OFF = 0.1
 """How far from 1 a temperature may be before it is worth a warning: a tenth of the posterior variance."""
+LEAST_POINTS = 6
+"""In the last third of a curve; with fewer neither the fall nor its noise can be told."""
+LEAST_FALL = 0.05
+"""A student whose divergence falls by less than this share over a third of the run has stopped, for all purposes."""
+WELL_ABOVE = 3.0
+"""How many times the teacher's own error a divergence must be before the student is to blame for it."""
 
 
 class RunDiagnostics(NamedTuple):
@@ -46,9 +53,22 @@ class RunDiagnostics(NamedTuple):
 
     def numbers(self) -> dict[str, float | int | str | None]:
         """All numbers by name, in a form for JSON."""
-        own = {name: value for name, value in self._asdict().items() if name != "agreement"}
-        found = {name: value for name, value in self.agreement._asdict().items() if name != "verdict"} | own
-        return {"code": self.verdict.code} | {name: _finite(value) for name, value in found.items()}
+        numbers = self.agreement._asdict() | self._asdict()
+        del numbers["verdict"], numbers["agreement"]
+        return {"code": self.verdict.code} | _finite(numbers)
+
+
+class Plateau(NamedTuple):
+    """How a divergence behaved over the last third of a run."""
+
+    since: int
+    level: float
+    """The mean over it."""
+    fall: float
+    """Along the line of least squares, with its standard error."""
+    error: float
+    stopped: bool
+    """Whether it no longer falls while well above the teacher's own error."""
 
 
 class Diagnosis(NamedTuple):
@@ -65,12 +85,11 @@ class Diagnosis(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """The same in a form for JSON."""
-        plateau = None if self.plateau is None else {k: _finite(v) for k, v in self.plateau._asdict().items()}
         return {
             "verdict": self.verdict._asdict(),
             "counts": dict(Counter(run.verdict.code for run in self.runs)),
             "warnings": [warning._asdict() for warning in self.warnings],
-            "plateau": plateau,
+            "plateau": None if self.plateau is None else _finite(self.plateau._asdict()),
             "runs": [run.numbers() for run in self.runs],
         }
 
@@ -78,26 +97,24 @@ class Diagnosis(NamedTuple):
         return "\n".join(verdict.text for verdict in (self.verdict, *self.warnings))
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
+    """With None for what is no finite number, as JSON has none."""
+    unknown = {name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)}
+    return numbers | unknown
 
 
 def diagnose(
     runs: Sequence[tuple[Chain, Any]], divergences: Sequence[float], curve: Sequence[tuple[int, float]]
 ) -> Diagnosis:
     """Judge finished distillations by their chains and states, final divergences, and the mean divergence over time."""
-    found = tuple(
-        _diagnose_run(chain, state, float(divergence))
-        for (chain, state), divergence in zip(runs, divergences, strict=True)
-    )
-    plateau = find_plateau(curve, float(np.mean([run.teacher_error for run in found])))
-    warnings = [_temperature_warning(found)]
+    judged = tuple(_diagnose_run(*run, float(divergence)) for run, divergence in zip(runs, divergences, strict=True))
+    plateau = find_plateau(curve, float(np.mean([run.teacher_error for run in judged])))
+    warnings = _temperature_warning(judged)
     if plateau is not None and plateau.stopped:
         remedy = "try hidden layers twice as wide, or wider queries"
-        warnings.append(
-            Verdict("student_stopped", f"the student has stopped following at KL {plateau.level:.3g}: {remedy}")
-        )
-    return Diagnosis(found, plateau, _verdict(found), tuple(filter(None, warnings)))
+        text = f"the student has stopped following at KL {plateau.level:.3g}: {remedy}"
+        warnings.append(Verdict("student_stopped", text))
+    return Diagnosis(judged, plateau, _verdict(judged), tuple(warnings))
 
 
 def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
@@ -110,17 +127,12 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     temperature = error = noise = None
     if gradients is not None:
         by_draw = np.asarray(gradients.temperature, np.float64).reshape(judged.chains, -1)
-        temperature, error = float(by_draw.mean()), _standard_error(by_draw)
+        temperature = float(by_draw.mean())
+        error = standard_error(by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0])
         noise = float(np.median(gradients.noise_to_signal)) if hasattr(chain, "batch_size") else None
-    return RunDiagnostics(
-        agreement=judged,
-        temperature=temperature,
-        temperature_se=error,
-        kinetic_temperature=chains_kinetic_temperature(state.teacher.states),
-        noise_to_signal=noise,
-        divergence=divergence,
-        teacher_error=monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0)),
-    )
+    kinetic = chains_kinetic_temperature(state.teacher.states)
+    teacher_error = monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0))
+    return RunDiagnostics(judged, temperature, error, kinetic, noise, divergence, teacher_error)
 
 
 def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
@@ -134,25 +146,18 @@ def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
     return jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), present, reservoir.slots)
 
 
-def _standard_error(by_draw: np.ndarray) -> float | None:
-    means = by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0]
-    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
-
-
-def _temperature_warning(runs: Sequence[RunDiagnostics]) -> Verdict | None:
+def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:
     known = [(run.temperature, run.temperature_se) for run in runs if run.temperature is not None]
     if not known or any(error is None for _, error in known):
-        return None
+        return []
     # The median run speaks for all: their temperatures have the same cause.
     temperature, error = sorted(known)[len(known) // 2]
     if not abs(temperature - 1.0) > max(TEMPERATURE_OFF, 3 * (error or 0.0)):
-        return None
-    cause = (
-        "steps or minibatch noise are too large, or the burn-in too short"
-        if temperature > 1
-        else "the sampler's temperature is below 1, or the chains have not spread yet"
-    )
-    return Verdict("temperature", f"the draws are at temperature {temperature:.2f} instead of 1: {cause}")
+        return []
+    cause = "steps or minibatch noise are too large, or the burn-in too short"
+    if temperature < 1:
+        cause = "the sampler's temperature is below 1, or the chains have not spread yet"
+    return [Verdict("temperature", f"the draws are at temperature {temperature:.2f} instead of 1: {cause}")]
 
 
 def _verdict(runs: Sequence[RunDiagnostics]) -> Verdict:
@@ -166,3 +171,33 @@ def _verdict(runs: Sequence[RunDiagnostics]) -> Verdict:
         return Verdict("agree", f"{text} predictions in the median run)")
     good = sum(run.verdict.code == "agree" for run in runs)
     return Verdict(worst.code, f"run {place}: {worst.text} ({good} of {len(runs)} runs agree)")
+
+
+def find_plateau(curve: Sequence[tuple[int, float]], teacher_error: float) -> Plateau | None:
+    """Look at the last third of a curve of ``(step, divergence)``; None where it has too few points.
+
+    `teacher_error` is the divergence that the teacher's finite number of draws alone would explain.
+
+    >>> falling = [(step, 1 / step) for step in range(1, 100)]
+    >>> flat = [(step, 1 / min(step, 20)) for step in range(1, 100)]
+    >>> [find_plateau(curve, 0.001).stopped for curve in (falling, flat)]
+    [False, True]
+    """
+    if not curve:
+        return None
+    steps, values = np.asarray(curve, np.float64).T
+    late = steps >= steps[0] + (steps[-1] - steps[0]) * 2 / 3
+    steps, values = steps[late], values[late]
+    if len(steps) < LEAST_POINTS or not np.isfinite(values).all():
+        return None
+    span, level = steps[-1] - steps[0], float(values.mean())
+    centred = steps - steps.mean()
+    slope = float(centred @ values / (centred @ centred))
+    rest = values - level - slope * centred
+    error = np.sqrt(rest @ rest / (len(rest) - 2) / (centred @ centred)) * span
+    # Neighbouring points err alike: with correlation r between them, they count as (1 - r) / (1 + r) as many.
+    correlation = np.clip(rest[1:] @ rest[:-1] / max(rest @ rest, 1e-300), 0.0, 0.9)
+    error = float(error * np.sqrt((1 + correlation) / (1 - correlation)))
+    fall = -slope * span
+    stopped = fall <= max(2 * error, LEAST_FALL * level) and level > WELL_ABOVE * teacher_error
+    return Plateau(int(steps[0]), level, float(fall), error, bool(stopped))

@@ -11,6 +11,7 @@ was killed and resumed ends in the same bits.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,17 +21,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
-from darkbayes.student.queries import Context, Queries
+from darkbayes.student.queries.inputs import Context, Queries, ask
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
 from darkbayes.teacher.diagnostics.trace import Trace, trace_add, trace_init
 from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
+
+REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +91,9 @@ class Distillation(eqx.Module):
     """A teacher, a student and where they meet; `distillation` makes and checks one."""
 
     chain: Chain
-    """The teacher."""
     student: Student
-    """The student."""
     queries: Queries
-    """Where the student asks."""
     settings: Settings
-    """How it is run."""
     monitor: Array
     """Inputs at which the two are compared while it runs."""
 
@@ -106,23 +105,12 @@ class Distillation(eqx.Module):
         reservoir = None
         if self.settings.reservoir:
             reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
-        students = jax.vmap(self.student.init, in_axes=(0, None))(
-            jax.random.split(student_key, self.settings.restarts), self.monitor
-        )
-        zero = jnp.zeros((), jnp.int32)
+        student_keys = jax.random.split(student_key, self.settings.restarts)
+        students = jax.vmap(self.student.init, in_axes=(0, None))(student_keys, self.monitor)
+        optimisers, none = jax.vmap(self.student.optimiser.init)(students), jnp.zeros((), jnp.int32)
         predictions = self._predictions(teacher.draws, self.monitor)
-        return DistillationState(
-            update_key=update_key,
-            keep_key=keep_key,
-            teacher=teacher,
-            reservoir=reservoir,
-            average=average_init(predictions),
-            trace=trace_init(predictions),
-            students=students,
-            optimisers=jax.vmap(self.student.optimiser.init)(students),
-            updates=zero,
-            failed_update=zero - 1,
-        )
+        sums = average_init(predictions), trace_init(predictions)
+        return DistillationState(update_key, keep_key, teacher, reservoir, *sums, students, optimisers, none, none - 1)
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
@@ -155,14 +143,11 @@ class Distillation(eqx.Module):
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
-        if self.settings.update_every == 1:
-            teacher = step_chains(self.chain, state.teacher)
+        step, every = functools.partial(step_chains, self.chain), self.settings.update_every
+        if every == 1:
+            teacher = step(state.teacher)
         else:
-            teacher, _ = jax.lax.scan(
-                lambda chains, _: (step_chains(self.chain, chains), None),
-                state.teacher,
-                length=self.settings.update_every,
-            )
+            teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
         state = state._replace(teacher=teacher)
         if self.settings.updates == 1:
             return self._update(state)
@@ -172,41 +157,27 @@ class Distillation(eqx.Module):
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """One update of each student."""
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, state.updates), 3)
-        inputs = self.chain.inputs
-        rows = jax.random.randint(rows_key, (self.settings.query_batch,), 0, len(inputs))
         draws = self._draws_at_hand(state, pick_key)
-        queries = self.queries(query_key, inputs[rows], Context(self.chain.posterior, draws, inputs))
-        if queries.shape != inputs[rows].shape:
-            raise InvalidInput(f"queries have shape {queries.shape}, not that of their inputs, {inputs[rows].shape}")
+        context = Context(self.chain.posterior, draws, self.chain.inputs)
+        queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
         targets = self._predictions(draws, queries)
-
-        def update(params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree, Array]:
-            return self.student.update(params, optimiser, queries, targets)
-
+        update = functools.partial(self.student.update, x=queries, targets=targets)
         students, optimisers, losses = each(update, state.students, state.optimisers)
         wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))
-        state = state._replace(
-            students=students,
-            optimisers=optimisers,
-            updates=state.updates + 1,
-            failed_update=jnp.where(wrong, state.updates, state.failed_update),
-        )
-        return state, losses
+        failed = jnp.where(wrong, state.updates, state.failed_update)
+        updated = {"students": students, "optimisers": optimisers, "updates": state.updates + 1}
+        return state._replace(**updated, failed_update=failed), losses
 
     def _draws_at_hand(self, state: DistillationState, key: Key) -> PyTree:
         """The present draw of each chain, and some from its reservoir, along one axis."""
         if state.reservoir is None or self.settings.reservoir_picks == 0:
             return state.teacher.draws
-        keys = jax.random.split(key, self.settings.num_chains)
-        number = self.settings.reservoir_picks
-        picked = jax.vmap(lambda key, kept, now: reservoir_pick(key, kept, number, now))(
-            keys, state.reservoir, state.teacher.draws
+        keys, number = jax.random.split(key, self.settings.num_chains), self.settings.reservoir_picks
+        present = state.teacher.draws
+        picked = jax.vmap(lambda key, kept, now: reservoir_pick(key, kept, number, now))(keys, state.reservoir, present)
+        return jax.tree.map(
+            lambda now, past: jnp.concatenate([now, past.reshape(len(now) * number, *now.shape[1:])]), present, picked
         )
-
-        def join(now: Array, past: Array) -> Array:
-            return jnp.concatenate([now, past.reshape(len(now) * number, *now.shape[1:])])
-
-        return jax.tree.map(join, state.teacher.draws, picked)
 
     def _keep(self, state: DistillationState) -> DistillationState:
         """Offer the present draws to the reservoirs, and what they predict to the running average and the trace."""
@@ -225,12 +196,10 @@ class Distillation(eqx.Module):
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
 
-        def of_one(params: PyTree) -> Array:
-            return jnp.mean(
-                self.student.head.divergence(state.average, self.student.network.apply(params, self.monitor))
-            )
+        def divergence(params: PyTree) -> Array:
+            return jnp.mean(self.student.divergence(params, state.average, self.monitor))
 
-        return jax.vmap(of_one)(state.students)
+        return jax.vmap(divergence)(state.students)
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
@@ -244,10 +213,9 @@ class Distillation(eqx.Module):
     def check_steps(self, steps: int) -> int:
         """Refuse a length that ends before the first draw is kept."""
         burn_in, thin = int(self.chain.burn_in), int(self.chain.thin)
-        least = burn_in + thin
-        if require_count("steps", steps) < least:
+        if require_count("steps", steps) < burn_in + thin:
             raise InvalidInput(
-                f"steps={steps} ends before the first draw is kept: use at least {least} "
+                f"steps={steps} ends before the first draw is kept: use at least {burn_in + thin} "
                 f"(burn_in={burn_in} and thin={thin})"
             )
         return int(steps)
@@ -255,11 +223,9 @@ class Distillation(eqx.Module):
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
         """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
 
-        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over.
-
-        What is left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of
-        `state`, and of each snapshot's state once the next is asked for, is given to what follows: copy what is to be
-        kept.
+        It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over. What is
+        left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of `state`, and of
+        each snapshot's state once the next is asked for, is given to what follows: copy what is to be kept.
         """
         return run_rounds(self, self.chain, state, self.check_steps(steps), deadline)
 
@@ -270,8 +236,7 @@ def distillation(
     """Check the parts against each other and put them together.
 
     Args:
-        chain: the teacher.
-        student: the student.
+        chain, student: the teacher and the student.
         queries: where the student asks.
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
@@ -280,18 +245,17 @@ def distillation(
     Returns:
         The parts, ready to be run.
     """
-    settings = settings or Settings()
-    least = {"reservoir": 0, "reservoir_picks": 0}
-    settings = Settings(
-        **{name: require_count(name, value, least.get(name, 1)) for name, value in vars(settings).items()}
-    )
+    given, least = vars(settings or Settings()), {"reservoir": 0, "reservoir_picks": 0}
+    settings = Settings(**{name: require_count(name, value, least.get(name, 1)) for name, value in given.items()})
     if int(chain.thin) % settings.update_every:
         raise InvalidInput(
             f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "
             "so that the student's turns fit between two kept draws"
         )
     student.check(chain.inputs)
-    _check_match(chain, student)
+    draw = eqx.filter_eval_shape(chain.init, jax.random.key(0)).params
+    says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
+    student.head.check_teacher(chain.posterior.likelihood, says)
     inputs = _held_out(chain, queries) if monitor is None else as_inputs(monitor)
     if inputs.shape[1:] != chain.inputs.shape[1:]:
         raise InvalidInput(
@@ -307,8 +271,7 @@ def _held_out(chain: Chain, queries: Queries, number: int = 256) -> Array:
     """Queries under a key of their own, which no run's key leads to."""
     init_key, rows_key, query_key = jax.random.split(jax.random.key(number), 3)
     draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
-    rows = jax.random.randint(rows_key, (number,), 0, len(chain.inputs))
-    return queries(query_key, chain.inputs[rows], Context(chain.posterior, draws, chain.inputs))
+    return ask(queries, rows_key, query_key, number, Context(chain.posterior, draws, chain.inputs))
 
 
 def run_rounds(
@@ -324,11 +287,14 @@ def run_rounds(
     for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
         state, losses = carry
         raise_on_failure(chain, state.teacher)
-        _raise_on_student_failure(state)
+        failed = np.atleast_1d(state.failed_update)
+        if (failed >= 0).any():
+            first = failed[failed >= 0][0]
+            raise Divergence(f"the student diverged: the loss of its update {first} was not finite; {REMEDY}")
         divergences = np.asarray(parts.divergences(state))
         winner = np.expand_dims(winners(divergences, state), -1)
-        loss, divergence = (np.take_along_axis(of, winner, -1).mean() for of in (np.asarray(losses), divergences))
-        yield Snapshot(state, steps_of(state.teacher.step), float(loss), float(divergence))
+        of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (losses, divergences)]
+        yield Snapshot(state, steps_of(state.teacher.step), *of_best)
         if deadline is not None and time.time() > deadline and 2 * steps_of(state.teacher.step) > steps + chain.burn_in:
             return
 
@@ -367,8 +333,7 @@ def distil(
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
 
     Args:
-        chain: the teacher.
-        student: the student.
+        chain, student: the teacher and the student.
         queries: where the student asks.
         key: where the randomness comes from.
         steps: steps of each chain, burn-in included.
@@ -387,7 +352,7 @@ def distil(
     >>> done = distil(teacher, student, db.queries.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
     >>> db.predict_student(student, done.params, data.x).probs.shape
     (20, 2)
-    >>> done.diagnostics.convergence.text
+    >>> done.diagnostics.verdict.text
     'one chain: agreement cannot be judged, use num_chains >= 2...'
     """
     parts = distillation(chain, student, queries, settings, monitor)
@@ -405,18 +370,10 @@ def follow(
     label: str | None = None,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> tuple[DistillationState, list[tuple[int, float]]]:
-    """Run a distillation to its end, with a bar.
+    """Run a distillation, or several `side_by_side`, to its end, with a bar that says `label` unless it is None.
 
-    Args:
-        parts: a `Distillation`, or several `side_by_side`.
-        state: where it stands.
-        steps: of each chain, burn-in included.
-        deadline: a moment of ``time.time()`` past which it ends with the steps that it has taken.
-        label: what the bar says; None for no bar.
-        watch: is called with every snapshot.
-
-    Returns:
-        The last state, and the divergence of the student from its teacher over the steps.
+    Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. `watch` sees every snapshot.
+    Returned are the last state, and the divergence of the student from its teacher over the steps.
     """
     curve, start = [], steps_of(state.teacher.step)
     with progress_bar(label or "", steps, quiet=label is None, start=start) as show:
@@ -428,31 +385,11 @@ def follow(
     return state, curve
 
 
-_REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
-
-
 def winners(divergences: ArrayLike, state: DistillationState) -> np.ndarray:
     """The student closest to its teacher, of each run where there are several; one that is not finite never wins."""
     known = np.where(np.isnan(divergences), np.inf, divergences)
     if not np.isfinite(known).any(axis=-1).all():
         raise Divergence(
-            f"the student diverged: after {steps_of(state.updates)} updates it predicts nothing finite; {_REMEDY}"
+            f"the student diverged: after {steps_of(state.updates)} updates it predicts nothing finite; {REMEDY}"
         )
     return known.argmin(axis=-1)
-
-
-def _raise_on_student_failure(state: DistillationState) -> None:
-    failed = np.atleast_1d(state.failed_update)
-    if (failed >= 0).any():
-        raise Divergence(
-            f"the student diverged: the loss of its update {failed[failed >= 0][0]} was not finite; {_REMEDY}"
-        )
-
-
-def _check_match(chain: Chain, student: Student) -> None:
-    """Refuse a student that speaks of something else than its teacher, without running either."""
-
-    def says(key: Key) -> Any:
-        return chain.posterior.distribution(chain.init(key).params, chain.inputs)
-
-    student.head.check_teacher(chain.posterior.likelihood, eqx.filter_eval_shape(says, jax.random.key(0)))

@@ -15,46 +15,38 @@ from darkbayes.types import Array, Key, PyTree
 class SideBySide(Stack[Distillation]):
     """Distillations of one kind that one compiled loop advances together; `side_by_side` makes one.
 
-    It is used as a `Distillation` is; its states, and the weights that `best` returns, have a leading axis.
+    It is used as a `Distillation` is; its states, and the weights that `best` returns, have a leading axis, and losses
+    and divergences of snapshots are means over the runs.
     """
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
-        """The starting points of all runs, each with a key of its own."""
         return self.each(lambda parts, key: parts.init(key), jax.random.split(key, self.number))
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
-        """Advance the chains alone."""
         return self.each(lambda parts, state: parts.burn(state, steps), state)
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
-        """Run whole rounds; returns the state and the mean loss of each student of each run over them."""
         return self.each(lambda parts, state: parts.advance(state, rounds), state)
 
     @eqx.filter_jit
     def divergences(self, state: DistillationState) -> Array:
-        """KL(teacher so far || student) of each student of each run."""
         return self.each(lambda parts, state: parts.divergences(state), state)
 
     def best(self, state: DistillationState) -> PyTree:
-        """The weights of the student of each run that is closest to its teacher."""
         winner = winners(self.divergences(state), state)
         return jax.tree.map(lambda leaf: leaf[np.arange(self.number), winner], state.students)
 
     def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
-        """Judge every run, as `Distillation.diagnose` does; the curve is that of their mean."""
         runs = [(self.member(place).chain, at(place, state)) for place in range(self.number)]
-        divergences = np.nanmin(self.divergences(state), axis=-1)
-        return diagnose(runs, divergences.tolist(), curve)
+        return diagnose(runs, np.nanmin(self.divergences(state), axis=-1).tolist(), curve)
 
     def check_steps(self, steps: int) -> int:
-        """Refuse a length that ends before the first draw is kept."""
         return self.shared.check_steps(steps)
 
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
-        """Run as `Distillation.run` does; losses and divergences are means over the runs."""
         return run_rounds(self, self.example.chain, state, self.check_steps(steps), deadline)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import plain, require_positive
-from darkbayes.model import check_width
+from darkbayes.model.posterior import check_width
 from darkbayes.outcomes.heads.base import Head, Predicted
 from darkbayes.types import Array, Key, Network, PyTree
 
@@ -54,6 +54,10 @@ class Student(eqx.Module):
         (value, loss), grads = jax.value_and_grad(self.loss, has_aux=True)(params, x, targets)
         updates, state = optax.with_extra_args_support(self.optimiser).update(grads, state, params, value=value)
         return optax.apply_updates(params, updates), state, loss
+
+    def divergence(self, params: PyTree, average: Any, x: Array) -> Array:
+        """KL(teacher || student) at each input, of a teacher's `Average` there."""
+        return self.head.divergence(average, self.network.apply(params, x))
 
     def predict(self, params: PyTree, x: Any) -> Predicted:
         """The predictive distribution at `x`, and both parts of its uncertainty where they were distilled."""

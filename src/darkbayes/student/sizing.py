@@ -15,11 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.model import Draw, Posterior
+from darkbayes.metrics import standard_error
+from darkbayes.model.posterior import Draw, Posterior
+from darkbayes.student.loop import REMEDY
 from darkbayes.student.network import Student
-from darkbayes.student.queries import Context, Queries
+from darkbayes.student.queries.inputs import Context, Queries, ask
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.types import Array, Key, PyTree
 
@@ -31,48 +33,33 @@ class Sized(NamedTuple):
     """The chosen student, trained, and how all candidates fared."""
 
     student: Student
-    """The chosen one."""
     params: PyTree
-    """Its weights."""
     hidden: tuple[int, ...]
     """The widths of its hidden layers."""
     curve: list[dict[str, Any]]
     """A row of results for each candidate: its KL from the teacher and its number of parameters."""
 
 
-class Offline(eqx.Module):
-    """A student's lessons from stored draws, in one compiled loop."""
+@eqx.filter_jit
+def _train(
+    student: Student, queries: Queries, teacher: Context, key: Key, updates: int, query_batch: int, picks: int
+) -> PyTree:
+    """A student's weights after lessons from all draws of a teacher, begun at a point of its own."""
+    init_key, update_key = jax.random.split(key)
+    params = student.init(init_key, teacher.inputs)
 
-    posterior: Posterior
-    student: Student
-    queries: Queries
-    draws: Draw
-    inputs: Array
-    updates: int
-    query_batch: int
-    picks: int
+    def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)
+        picked = jax.random.randint(pick_key, (picks,), 0, len(jax.tree.leaves(teacher.draws)[0]))
+        draws = jax.tree.map(lambda leaf: leaf[picked], teacher.draws)
+        x = ask(queries, rows_key, query_key, query_batch, teacher._replace(draws=draws))
+        targets = jax.vmap(lambda draw: teacher.posterior.distribution(draw, x))(draws)
+        return student.update(*carry, x, targets)[:2]
 
-    @eqx.filter_jit
-    def train(self, key: Key) -> PyTree:
-        """The weights after all updates, from a starting point of its own."""
-        init_key, update_key = jax.random.split(key)
-        params = self.student.init(init_key, self.inputs)
+    return jax.lax.fori_loop(0, updates, one, (params, student.optimiser.init(params)))[0]
 
-        def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-            rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)
-            rows = jax.random.randint(rows_key, (self.query_batch,), 0, len(self.inputs))
-            picked = jax.random.randint(pick_key, (self.picks,), 0, len(jax.tree.leaves(self.draws)[0]))
-            draws = jax.tree.map(lambda leaf: leaf[picked], self.draws)
-            x = self.queries(query_key, self.inputs[rows], Context(self.posterior, draws, self.inputs))
-            targets = jax.vmap(lambda draw: self.posterior.distribution(draw, x))(draws)
-            return self.student.update(*carry, x, targets)[:2]
 
-        return jax.lax.fori_loop(0, self.updates, one, (params, self.student.optimiser.init(params)))[0]
-
-    @eqx.filter_jit
-    def divergence(self, params: PyTree, average: Average, x: Array) -> Array:
-        """KL(average of all draws || student) at each input."""
-        return self.student.head.divergence(average, self.student.network.apply(params, x))
+_divergence = eqx.filter_jit(Student.divergence)
 
 
 @eqx.filter_jit
@@ -144,8 +131,8 @@ def size_student(
     like = jax.eval_shape(posterior.init, key, x)
     draws = jax.tree.map(lambda leaf, one: jnp.reshape(leaf, (-1, *one.shape)), draws, like)
     judge_key, rows_key, train_key = jax.random.split(key, 3)
-    rows = jax.random.randint(rows_key, (held_out,), 0, len(x))
-    judged = queries(judge_key, x[rows], Context(posterior, draws, x))
+    teacher = Context(posterior, draws, x)
+    judged = ask(queries, rows_key, judge_key, held_out, teacher)
     average = _average(posterior, draws, judged)
 
     curve: list[dict[str, Any]] = []
@@ -154,20 +141,17 @@ def size_student(
     while max(hidden) <= most:
         student = make(hidden)
         student.check(x)
-        lessons = Offline(posterior, student, queries, draws, x, updates, query_batch, picks)
         # Candidates are trained on the same queries and draws, so that their differences are their own.
-        trained = [lessons.train(one) for one in jax.random.split(train_key, restarts)]
-        found = np.stack([np.asarray(lessons.divergence(params, average, judged), np.float64) for params in trained])
-        if not np.isfinite(found).all():
-            raise Divergence(
-                f"a student with hidden layers {hidden} diverged: lower its learning rate (try a tenth) or clip its "
-                "gradients"
-            )
-        curve.append(_row(student, hidden, trained[0], found, x))
-        if before is not None and not _better(before, found):
+        keys = jax.random.split(train_key, restarts)
+        trained = [_train(student, queries, teacher, one, updates, query_batch, picks) for one in keys]
+        now = np.asarray([_divergence(student, params, average, judged) for params in trained], np.float64)
+        if not np.isfinite(now).all():
+            raise Divergence(f"a student with hidden layers {hidden} diverged: {REMEDY}")
+        curve.append(_row(student, hidden, trained[0], now, x))
+        if before is not None and not _better(before, now):
             break
-        best = student, trained[int(found.mean(axis=1).argmin())], hidden
-        hidden, before = tuple(2 * width for width in hidden), found
+        best = student, trained[int(now.mean(axis=1).argmin())], hidden
+        hidden, before = tuple(2 * width for width in hidden), now
     assert best is not None
     curve[[row["hidden"] for row in curve].index(list(best[2]))]["chosen"] = True
     return Sized(*best, curve)
@@ -178,19 +162,21 @@ def _better(before: np.ndarray, now: np.ndarray) -> bool:
     fall = before.mean() - now.mean()
     over_queries = before.mean(axis=0) - now.mean(axis=0)
     square = over_queries.var(ddof=1) / len(over_queries)
-    square += sum(of.mean(axis=1).var(ddof=1) / len(of) for of in (before, now))
+    square += sum(values.mean(axis=1).var(ddof=1) / len(values) for values in (before, now))
     return bool(fall > max(2 * np.sqrt(square), WORTH_HAVING * before.mean()))
 
 
-def _row(student: Student, hidden: tuple[int, ...], params: PyTree, found: np.ndarray, x: Array) -> dict[str, Any]:
+def _row(
+    student: Student, hidden: tuple[int, ...], params: PyTree, divergences: np.ndarray, x: Array
+) -> dict[str, Any]:
     """A candidate as a row of results; its error is over its starting points."""
-    values = found.mean(axis=1)
+    values = divergences.mean(axis=1)
     widths = x[0].size, *hidden, student.head.width
     return {
         "method": "student " + "-".join(map(str, widths)),
         "metric": "kl_from_teacher",
         "mean": float(values.mean()),
-        "se": float(values.std(ddof=1) / np.sqrt(len(values))),
+        "se": standard_error(values),
         "trials": len(values),
         "values": values.tolist(),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),

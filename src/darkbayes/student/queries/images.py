@@ -32,8 +32,7 @@ def elastic(strength: float = 1.2, smoothness: float = 4.0) -> Queries:
     """Elastic distortion alone; see `distortion`.
 
     Args:
-        strength: the standard deviation of each displacement, in pixels.
-        smoothness: over how many pixels displacements are alike.
+        strength, smoothness: of the displacements.
 
     Returns:
         The generator.
@@ -45,10 +44,7 @@ def affine(rotation: float = 8.0, scale: float = 0.08, shear: float = 0.08, shif
     """A random affine map alone; see `distortion`.
 
     Args:
-        rotation: the largest angle, in degrees.
-        scale: the largest relative change of size.
-        shear: the largest shear.
-        shift: the largest translation, in pixels.
+        rotation, scale, shear, shift: of the map.
 
     Returns:
         The generator.
@@ -111,14 +107,13 @@ def _affine_places(
     angle, tall, wide, slant, down, right = (
         jax.random.uniform(key, (batch, 6), minval=-1.0, maxval=1.0) * jnp.asarray(sizes[None], jnp.float32)
     ).T[:, :, None, None]
-    centre = (height - 1) / 2, (width - 1) / 2
-    rows = jnp.arange(height, dtype=jnp.float32)[None, :, None] - centre[0]
-    columns = jnp.arange(width, dtype=jnp.float32)[None, None, :] - centre[1]
+    middle, centre = (height - 1) / 2, (width - 1) / 2
+    rows = jnp.arange(height, dtype=jnp.float32)[None, :, None] - middle
+    columns = jnp.arange(width, dtype=jnp.float32)[None, None, :] - centre
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     rows, columns = (1 + tall) * rows + slant * columns, (1 + wide) * columns
-    return jnp.stack(
-        [cos * rows - sin * columns + centre[0] + down, sin * rows + cos * columns + centre[1] + right], axis=1
-    )
+    turned = cos * rows - sin * columns + middle + down, sin * rows + cos * columns + centre + right
+    return jnp.stack(turned, axis=1)
 
 
 def _smooth_field(key: Key, shape: tuple[int, ...], smoothness: float) -> Array:
@@ -138,8 +133,7 @@ def _smooth_field(key: Key, shape: tuple[int, ...], smoothness: float) -> Array:
 def _read(image: Array, places: Array) -> Array:
     """The image at fractional `places` ``[2, height, width]``, by bilinear interpolation."""
     height, width = image.shape[-2:]
-    rows = jnp.clip(places[0], 0, height - 1)
-    columns = jnp.clip(places[1], 0, width - 1)
+    rows, columns = jnp.clip(places[0], 0, height - 1), jnp.clip(places[1], 0, width - 1)
     top, left = jnp.floor(rows), jnp.floor(columns)
     down, right = rows - top, columns - left
     top, left = top.astype(jnp.int32), left.astype(jnp.int32)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
-from darkbayes.model import Posterior
+from darkbayes.model.posterior import Posterior
 from darkbayes.types import Array, Key, PyTree
 
 
@@ -29,6 +29,16 @@ class Context(NamedTuple):
 
 
 Queries = Callable[[Key, Array, Context], Array]
+
+
+def ask(queries: Queries, rows_key: Key, key: Key, number: int, context: Context) -> Array:
+    """So many queries of a generator, from training inputs drawn at random."""
+    rows = jax.random.randint(rows_key, (number,), 0, len(context.inputs))
+    x = context.inputs[rows]
+    asked = queries(key, x, context)
+    if asked.shape != x.shape:
+        raise InvalidInput(f"queries have shape {asked.shape}, not that of their inputs, {x.shape}")
+    return asked
 
 
 def training_inputs() -> Queries:
@@ -104,8 +114,7 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
     """Uniform on a box, the paper's choice in low dimensions.
 
     Args:
-        low: the lower bound, one number or one per feature.
-        high: the upper bound likewise.
+        low, high: the bounds, one number or one per feature.
 
     Returns:
         The generator.
@@ -120,9 +129,8 @@ def uniform_box(low: jax.typing.ArrayLike, high: jax.typing.ArrayLike) -> Querie
     def queries(key: Key, x: Array, context: Context) -> Array:
         sides = np.broadcast_shapes(np.shape(low), np.shape(high))
         if sides and sides != x.shape[-len(sides) :]:
-            raise InvalidInput(
-                f"uniform_box has sides {sides}, but an input has shape {x.shape[1:]}: give one per feature"
-            )
+            shape = x.shape[1:]
+            raise InvalidInput(f"uniform_box has sides {sides}, but an input has shape {shape}: give one per feature")
         return jax.random.uniform(key, x.shape, x.dtype, jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype))
 
     return queries
@@ -132,8 +140,7 @@ def mix(first: Queries, second: Queries, weight: float) -> Queries:
     """Each query from `first` with probability `weight`, otherwise from `second`.
 
     Args:
-        first: a generator.
-        second: another one.
+        first, second: two generators.
         weight: the probability of a query of the first.
 
     Returns:
@@ -215,8 +222,7 @@ def munge(swap: float = 0.5, spread: float = 1.0, categorical: Sequence[int] = (
         swap_key, noise_key = jax.random.split(key)
         square = jnp.sum((x[:, None, :] - context.inputs[None]) ** 2, axis=-1)
         neighbour = context.inputs[jnp.argmin(jnp.where(square > 0, square, jnp.inf), axis=1)]
-        numeric = np.ones((1, x.shape[1]), x.dtype)
-        numeric[:, list(categorical)] = 0.0
+        numeric = np.isin(np.arange(x.shape[1]), categorical, invert=True).astype(x.dtype)[None]
         noise = numeric * jnp.abs(x - neighbour) / spread * jax.random.normal(noise_key, x.shape, x.dtype)
         return jnp.where(jax.random.bernoulli(swap_key, swap, x.shape), neighbour + noise, x)
 

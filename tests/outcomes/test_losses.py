@@ -31,12 +31,12 @@ def real_targets(num_outputs: int) -> db.outcomes.Normal:
     return db.outcomes.Normal(jnp.asarray(normal(2, *shape)), jnp.asarray(np.exp(normal(3, *shape))))
 
 
-def outputs_for(family: Any) -> jax.Array:
-    return jnp.asarray(normal(4, BATCH, family.width))
+def outputs_for(head: Any) -> jax.Array:
+    return jnp.asarray(normal(4, BATCH, head.width))
 
 
 @eqx.filter_jit
-def sampled_losses(family: Any, outputs: jax.Array, targets: Any) -> jax.Array:
+def sampled_losses(head: Any, outputs: jax.Array, targets: Any) -> jax.Array:
     """-log S at targets sampled from each draw and averaged over draws, ``[samples, batch]``."""
     key = jax.random.key(4)
     if isinstance(targets, db.outcomes.Categorical):
@@ -44,17 +44,17 @@ def sampled_losses(family: Any, outputs: jax.Array, targets: Any) -> jax.Array:
     else:
         noise = jax.random.normal(key, (SAMPLES, *targets.mean.shape))
         y = targets.mean + jnp.sqrt(targets.variance) * noise
-    distribution = family.predict(outputs)[0]
+    distribution = head.predict(outputs)[0]
     return -jax.vmap(jax.vmap(distribution.log_prob))(y).mean(axis=1)
 
 
 @eqx.filter_jit
-def gradient_of_loss(family: Any, outputs: jax.Array, targets: Any) -> jax.Array:
-    return jax.grad(lambda outputs: family.loss(outputs, targets).sum())(outputs)
+def gradient_of_loss(head: Any, outputs: jax.Array, targets: Any) -> jax.Array:
+    return jax.grad(lambda outputs: head.loss(outputs, targets).sum())(outputs)
 
 
 @pytest.mark.parametrize(
-    ("family", "targets"),
+    ("head", "targets"),
     [
         (db.outcomes.SoftmaxHead(3), classes_targets()),
         (db.outcomes.GaussianHead(), real_targets(1)),
@@ -64,16 +64,16 @@ def gradient_of_loss(family: Any, outputs: jax.Array, targets: Any) -> jax.Array
     ],
     ids=["softmax", "gaussian", "gaussian-2", "mixture", "mixture-2"],
 )
-def test_the_loss_is_minus_the_expected_log_density_over_all_draws(family: Any, targets: Any) -> None:
+def test_the_loss_is_minus_the_expected_log_density_over_all_draws(head: Any, targets: Any) -> None:
     """Against 20,000 samples a draw; fails by chance with probability 2e-5 a case for another seed.
 
     The quadrature of the mixture has an error of its own where components are narrower than the noise: 0.01 is allowed.
     """
-    outputs = outputs_for(family)
-    samples = np.asarray(sampled_losses(family, outputs, targets), np.float64)
+    outputs = outputs_for(head)
+    samples = np.asarray(sampled_losses(head, outputs, targets), np.float64)
     estimate, error = samples.mean(axis=0), samples.std(axis=0) / np.sqrt(SAMPLES)
-    slack = 1e-2 if isinstance(family, db.outcomes.MixtureHead) else 1e-5
-    assert (np.abs(family.loss(outputs, targets) - estimate) < 4.4 * error + slack).all()
+    slack = 1e-2 if isinstance(head, db.outcomes.MixtureHead) else 1e-5
+    assert (np.abs(head.loss(outputs, targets) - estimate) < 4.4 * error + slack).all()
 
 
 def test_twelve_nodes_suffice_for_components_no_narrower_than_the_noise() -> None:
@@ -86,9 +86,9 @@ def test_twelve_nodes_suffice_for_components_no_narrower_than_the_noise() -> Non
 
 def test_the_gradient_of_the_softmax_loss_is_that_of_section_2_1() -> None:
     """dL/dbeta_k = -p(y = k), averaged over draws, back-propagated through beta = log softmax."""
-    family, targets = db.outcomes.SoftmaxHead(3), classes_targets()
-    outputs = outputs_for(family)
-    gradient = gradient_of_loss(family, outputs, targets)
+    head, targets = db.outcomes.SoftmaxHead(3), classes_targets()
+    outputs = outputs_for(head)
+    gradient = gradient_of_loss(head, outputs, targets)
     _, back_propagate = jax.vjp(jax.nn.log_softmax, outputs)
     (paper,) = back_propagate(-targets.probs.mean(axis=0))
     np.testing.assert_allclose(gradient, paper, atol=1e-6)
@@ -98,9 +98,9 @@ def test_the_gradient_of_the_softmax_loss_is_that_of_section_2_1() -> None:
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_the_gradients_of_the_gaussian_loss_are_those_of_section_2_2(num_outputs: int) -> None:
     """dL/dmu = e^-alpha {mu - f} and dL/dalpha = 1/2 [1 - e^-alpha {(f - mu)^2 + 1/lambda_n}], averaged over draws."""
-    family, targets = db.outcomes.GaussianHead(num_outputs), real_targets(num_outputs)
-    outputs = outputs_for(family)
-    gradient = gradient_of_loss(family, outputs, targets)
+    head, targets = db.outcomes.GaussianHead(num_outputs), real_targets(num_outputs)
+    outputs = outputs_for(head)
+    gradient = gradient_of_loss(head, outputs, targets)
     mu, alpha = np.split(np.asarray(outputs, np.float64), 2, axis=1)
     f, noise = np.asarray(targets.mean), np.asarray(targets.variance)
     by_mean = (np.exp(-alpha) * (mu - f)).mean(axis=0)
@@ -121,9 +121,9 @@ def test_a_mixture_of_one_component_has_the_gaussian_loss(num_outputs: int) -> N
 
 
 def test_the_outputs_of_a_mixture_are_read_component_by_component() -> None:
-    family = db.outcomes.MixtureHead(2, num_outputs=3)
+    head = db.outcomes.MixtureHead(2, num_outputs=3)
     outputs = jnp.arange(18.0)[None]
-    mixture, aleatoric = family.predict(outputs)
+    mixture, aleatoric, _ = head.predict(outputs)
     assert aleatoric is None
     logits, mean, log_variance = np.arange(18.0).reshape(3, 2, 1, 3)
     np.testing.assert_allclose(mixture.log_weights, special.log_softmax(logits, axis=0), rtol=1e-6)
@@ -135,9 +135,9 @@ def test_the_outputs_of_a_mixture_are_read_component_by_component() -> None:
 
 
 @eqx.filter_jit
-def best_outputs(family: Any, targets: Any) -> jax.Array:
+def best_outputs(head: Any, targets: Any) -> jax.Array:
     """The outputs that the theory says are best: the predictive's own, and the share that is aleatoric."""
-    if isinstance(family, db.outcomes.SoftmaxHead):
+    if isinstance(head, db.outcomes.SoftmaxHead):
         probs, part = targets.probs.mean(axis=0), targets.entropy.mean(axis=0)[:, None]
         heads, total = [jnp.log(probs)], jnp.sum(-probs * jnp.log(probs), axis=-1, keepdims=True)
     else:
@@ -155,87 +155,87 @@ DECOMPOSING = [
 DECOMPOSING_NAMES = ["softmax", "gaussian", "gaussian-2"]
 
 
-@pytest.mark.parametrize(("family", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
-def test_the_best_student_tells_the_expected_entropy_or_variance_of_a_draw(family: Any, targets: Any) -> None:
-    best = best_outputs(family, targets)
-    gradient = gradient_of_loss(family, best, targets)
+@pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
+def test_the_best_student_tells_the_expected_entropy_or_variance_of_a_draw(head: Any, targets: Any) -> None:
+    best = best_outputs(head, targets)
+    gradient = gradient_of_loss(head, best, targets)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
     worse = best + 0.3 * jax.random.normal(jax.random.key(5), (50, *best.shape))
-    assert (jax.jit(jax.vmap(family.loss, (0, None)))(worse, targets) > family.loss(best, targets)).all()
+    assert (jax.jit(jax.vmap(head.loss, (0, None)))(worse, targets) > head.loss(best, targets)).all()
     expected = targets.statistics()["entropy" if isinstance(targets, db.outcomes.Categorical) else "variance"].mean(
         axis=0
     )
-    np.testing.assert_allclose(family.predict(best)[1], expected, rtol=1e-5)
+    np.testing.assert_allclose(head.predict(best)[1], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
-def test_descent_finds_the_best_student(family: Any, targets: Any) -> None:
-    start = outputs_for(family)
+@pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
+def test_descent_finds_the_best_student(head: Any, targets: Any) -> None:
+    start = outputs_for(head)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.3))
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         outputs, state = carry
-        gradient = jax.grad(lambda outputs: family.loss(outputs, targets).sum())(outputs)
+        gradient = jax.grad(lambda outputs: head.loss(outputs, targets).sum())(outputs)
         updates, state = optimiser.update(gradient, state, outputs)
         return (optax.apply_updates(outputs, updates), state), None
 
     (found, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=5000)
-    expected = family.predict(best_outputs(family, targets))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-2, atol=1e-3), family.predict(found), expected)
+    expected = head.predict(best_outputs(head, targets))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-2, atol=1e-3), head.predict(found), expected)
 
 
-@pytest.mark.parametrize(("family", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
-def test_the_extra_head_does_not_bend_the_prediction(family: Any, targets: Any) -> None:
-    plain = type(family)(getattr(family, "num_classes", None) or family.num_outputs)
-    outputs = outputs_for(family)
-    gradient = gradient_of_loss(family, outputs, targets)
+@pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
+def test_the_extra_head_does_not_bend_the_prediction(head: Any, targets: Any) -> None:
+    plain = type(head)(getattr(head, "num_classes", None) or head.num_outputs)
+    outputs = outputs_for(head)
+    gradient = gradient_of_loss(head, outputs, targets)
     without = gradient_of_loss(plain, outputs[:, : plain.width], targets)
     np.testing.assert_allclose(gradient[:, : plain.width], without, rtol=1e-6)
     assert np.abs(gradient[:, plain.width :]).min() > 0
 
 
-@pytest.mark.parametrize(("family", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
-def test_the_aleatoric_part_never_exceeds_the_total(family: Any, targets: Any) -> None:
-    outputs = 30 * jax.random.normal(jax.random.key(6), (500, family.width))
-    distribution, part = family.predict(outputs)
+@pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
+def test_the_aleatoric_part_never_exceeds_the_total(head: Any, targets: Any) -> None:
+    outputs = 30 * jax.random.normal(jax.random.key(6), (500, head.width))
+    distribution, part, _ = head.predict(outputs)
     total = distribution.entropy if isinstance(distribution, db.outcomes.Categorical) else distribution.variance
     assert (part <= total * (1 + 1e-6)).all()
     assert (part >= 0).all()
 
 
-@pytest.mark.parametrize(("family", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
-def test_extreme_outputs_leave_losses_and_gradients_of_the_extra_head_finite(family: Any, targets: Any) -> None:
-    plain = type(family)(getattr(family, "num_classes", None) or family.num_outputs).width
+@pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)
+def test_extreme_outputs_leave_losses_and_gradients_of_the_extra_head_finite(head: Any, targets: Any) -> None:
+    plain = type(head)(getattr(head, "num_classes", None) or head.num_outputs).width
     for extreme in (-80.0, 80.0):
-        outputs = outputs_for(family).at[:, plain:].set(extreme)
-        assert np.isfinite(family.loss(outputs, targets)).all()
-        assert np.isfinite(gradient_of_loss(family, outputs, targets)).all()
+        outputs = outputs_for(head).at[:, plain:].set(extreme)
+        assert np.isfinite(head.loss(outputs, targets)).all()
+        assert np.isfinite(gradient_of_loss(head, outputs, targets)).all()
 
 
 # Divergence from the teacher, and the student as a whole
 
 
 @pytest.mark.parametrize(
-    ("family", "targets"),
+    ("head", "targets"),
     [(db.outcomes.SoftmaxHead(3), classes_targets()), (db.outcomes.GaussianHead(2), real_targets(2))],
     ids=["softmax", "gaussian"],
 )
-def test_the_divergence_is_the_loss_less_the_least_loss(family: Any, targets: Any) -> None:
+def test_the_divergence_is_the_loss_less_the_least_loss(head: Any, targets: Any) -> None:
     """L differs from KL(teacher || student) by a constant; for regression, by that of the teacher's moments."""
     average = average_add(average_init(targets), targets)
-    outputs = outputs_for(family)
-    best = best_outputs(type(family)(getattr(family, "num_classes", None) or family.num_outputs, True), targets)
-    gap = family.loss(outputs, targets) - family.loss(best[:, : family.width], targets)
-    np.testing.assert_allclose(family.divergence(average, outputs), gap, rtol=1e-4, atol=1e-5)
+    outputs = outputs_for(head)
+    best = best_outputs(type(head)(getattr(head, "num_classes", None) or head.num_outputs, True), targets)
+    gap = head.loss(outputs, targets) - head.loss(best[:, : head.width], targets)
+    np.testing.assert_allclose(head.divergence(average, outputs), gap, rtol=1e-4, atol=1e-5)
 
 
 def test_the_divergence_of_a_mixture_student_compares_moments() -> None:
-    targets, family = real_targets(1), db.outcomes.MixtureHead(2)
-    average, outputs = average_add(average_init(targets), targets), outputs_for(family)
-    moments = family.predict(outputs)[0].moments()
+    targets, head = real_targets(1), db.outcomes.MixtureHead(2)
+    average, outputs = average_add(average_init(targets), targets), outputs_for(head)
+    moments = head.predict(outputs)[0].moments()
     gaussian = jnp.concatenate([moments.mean, jnp.log(moments.variance)], axis=1)
     np.testing.assert_allclose(
-        family.divergence(average, outputs), db.outcomes.GaussianHead().divergence(average, gaussian), rtol=1e-4
+        head.divergence(average, outputs), db.outcomes.GaussianHead().divergence(average, gaussian), rtol=1e-4
     )
 
 
@@ -245,7 +245,7 @@ def test_the_students_prior_is_weight_decay_of_strength_gamma() -> None:
     network = db.Network(lambda key, x: jnp.ones((2, 2)), lambda weights, x: x @ weights)
     student = db.Student(network, db.outcomes.SoftmaxHead(2), optax.sgd(0.1), prior_precision=0.5)
     params = jnp.array([[1.0, -1.0], [0.5, 2.0]])
-    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(student.family.loss(network.apply(w, x), targets)))(params)
+    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(student.head.loss(network.apply(w, x), targets)))(params)
     updated, _, reported = student.update(params, student.optimiser.init(params), x, targets)
     np.testing.assert_allclose(updated, params - 0.1 * (gradient + 0.5 * params), rtol=1e-6)
     np.testing.assert_allclose(reported, loss, rtol=1e-6)

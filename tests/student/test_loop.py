@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 class CountingPosterior(eqx.Module):
+    likelihood: Any = db.outcomes.Gaussian(1.0)
+
     def distribution(self, draw: jax.Array, x: jax.Array) -> db.outcomes.Normal:
         return db.outcomes.Normal(jnp.full((len(x), 1), draw), jnp.ones((len(x), 1)))
 
