@@ -36,8 +36,8 @@ from darkbayes.cli.modelling import Fit, Serve
 from darkbayes.cli.research import Bench, Reproduce
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import Options, make_student
+from darkbayes.outcomes import ClassTarget
 from darkbayes.runs import provenance, row
-from darkbayes.tables import ClassTarget
 from darkbayes.tables.schema import schema_to_dict
 
 ROOT = Path(__file__).parent.parent

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.metrics import standard_error
-from darkbayes.teacher.diagnostics.convergence import monte_carlo_divergence
+from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
 from darkbayes.teacher.diagnostics.trace import trace_read
-from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, worst_of
 from darkbayes.teacher.reservoir import Reservoir
 from darkbayes.types import Chain, PyTree
 
