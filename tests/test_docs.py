@@ -36,7 +36,6 @@ from darkbayes.cli.modelling import Fit, Serve
 from darkbayes.cli.research import Bench, Reproduce
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import Options, make_student
-from darkbayes.outcomes import ClassTarget
 from darkbayes.runs import provenance, row
 from darkbayes.tables.schema import schema_to_dict
 
@@ -82,8 +81,8 @@ def lay(command: Fit) -> None:
         return  # It is the reader's own.
     out, schema = command.out or Path("runs") / command._name(), command._prepared().schema
     options = Options(tuple(command.hidden), tuple(command.student_hidden), command.chains, None)
-    classes = len(schema.target.classes) if isinstance(schema.target, ClassTarget) else None
-    student = make_student(classes, options, updates=1)
+    options = dataclasses.replace(options, likelihood=command.likelihood, head=command.head)
+    student = make_student(schema.target, options, updates=1)
     params = student.init(jax.random.key(0), np.zeros((1, *schema.shape), np.float32))
     write_json(out / "schema.json", schema_to_dict(schema))
     write_json(out / "fit.json", {"options": dataclasses.asdict(options)})

@@ -5,49 +5,28 @@ together into means with their errors: at once (`scores`, or a function per scor
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
+from darkbayes.estimates import Estimate, estimate, ratio
 
 LEVEL = 0.9
 """Of the intervals whose coverage is scored."""
 BINS = 15
 """Of the confidence, for the calibration error."""
-TWO_SIDED = 1.96
-"""Standard errors on either side that hold the truth in 95 of 100 cases."""
-
-
-class Estimate(NamedTuple):
-    """A number, and its standard error where that is known."""
-
-    value: float
-    error: float | None = None
-
-    @property
-    def clear(self) -> bool:
-        """Whether it differs from zero by more than chance would explain in 95 of 100 cases."""
-        return self.error is not None and abs(self.value) > TWO_SIDED * self.error
 
 
 class RowScores(NamedTuple):
     """One score's part of each row, and how the parts make the score."""
 
     values: np.ndarray
+    """The parts, ``[rows]``."""
     bins: np.ndarray | None = None
     """Where given, the score is the sum over bins of the size of each bin's sum, divided by the number of rows."""
     root: bool = False
     """Whether the score is the root of the mean."""
-
-
-class Scored(Protocol):
-    """What a score needs of a prediction."""
-
-    def row_scores(self, y: Any) -> Mapping[str, RowScores]:
-        """The parts of each row in every score that there is for such predictions."""
-        ...
 
 
 class Scores:
@@ -59,7 +38,7 @@ class Scores:
         self._sums: dict[str, np.ndarray] = {}
         self._root: dict[str, bool] = {}
 
-    def add(self, prediction: Scored, y: Any) -> None:
+    def add(self, prediction: Any, y: Any) -> None:
         """Count the predictions of some more rows.
 
         Args:
@@ -118,7 +97,7 @@ class Scores:
         ]
 
 
-def scores(prediction: Scored, y: Any) -> dict[str, Estimate]:
+def scores(prediction: Any, y: Any) -> dict[str, Estimate]:
     """Every score that there is for such a prediction.
 
     Args:
@@ -133,7 +112,7 @@ def scores(prediction: Scored, y: Any) -> dict[str, Estimate]:
     return collected.result()
 
 
-def score(prediction: Scored, y: Any, name: str) -> float:
+def score(prediction: Any, y: Any, name: str) -> float:
     """One score by its name.
 
     Args:
@@ -150,38 +129,95 @@ def score(prediction: Scored, y: Any, name: str) -> float:
     return known[name].value
 
 
-def log_likelihood(prediction: Scored, y: Any) -> float:
-    """The mean log density of the targets, the logarithmic score."""
+def log_likelihood(prediction: Any, y: Any) -> float:
+    """The mean log density of the targets, the logarithmic score.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return score(prediction, y, "log_likelihood")
 
 
-def error(prediction: Scored, y: Any) -> float:
-    """The percentage of wrong labels."""
+def error(prediction: Any, y: Any) -> float:
+    """The percentage of wrong labels.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return score(prediction, y, "error")
 
 
-def rmse(prediction: Scored, y: Any) -> float:
-    """The root mean square error of the predictive mean."""
+def rmse(prediction: Any, y: Any) -> float:
+    """The root mean square error of the predictive mean.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return score(prediction, y, "rmse")
 
 
-def brier(prediction: Scored, y: Any) -> float:
-    """The mean squared distance of the probabilities from the one-hot label."""
+def brier(prediction: Any, y: Any) -> float:
+    """The mean squared distance of the probabilities from the one-hot label.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return score(prediction, y, "brier")
 
 
-def ece(prediction: Scored, y: Any) -> float:
-    """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins."""
+def ece(prediction: Any, y: Any) -> float:
+    """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return score(prediction, y, "ece")
 
 
 def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
-    """The share of targets inside the central interval of probability `level`."""
+    """The share of targets inside the central interval of probability `level`.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+        level: the probability.
+
+    Returns:
+        The share.
+    """
     return float(np.mean(_offered(prediction, "covered")(y, level)))
 
 
 def crps(prediction: Any, y: Any) -> float:
-    """The continuous ranked probability score in units of the target, E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006)."""
+    """The continuous ranked probability score in units of the target, E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006).
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
+    """
     return float(np.mean(_offered(prediction, "crps")(y)))
 
 
@@ -190,6 +226,13 @@ def calibration_gap(prediction: Any, y: Any) -> float:
 
     Classes: the best temperature of the probabilities; numbers: the best factor on all standard deviations around the
     mean. 0 means that no rescaling helps. The best is sought on a fine grid from 1/20 to 20.
+
+    Args:
+        prediction: what was predicted.
+        y: what is true, in the same unit.
+
+    Returns:
+        The mean over the rows.
     """
     scaled = _offered(prediction, "scaled_log_prob")
     means = [float(np.mean(scaled(y, scale))) for scale in np.exp(np.linspace(-math.log(20.0), math.log(20.0), 401))]
@@ -201,6 +244,12 @@ def kl(p: Any, q: Any) -> float:
 
     Class probabilities are clipped from below at 1e-6. Numbers are compared by the Gaussians of the same mean and
     variance; `kl_mixture` integrates over the mixtures themselves.
+
+    Args:
+        p, q: predictions of one kind.
+
+    Returns:
+        The divergence in nats.
     """
     if type(p) is not type(q):
         raise InvalidInput(f"kl compares predictions of one kind, not {type(p).__name__} with {type(q).__name__}")
@@ -208,9 +257,15 @@ def kl(p: Any, q: Any) -> float:
 
 
 def kl_mixture(p: Any, q: Any, nodes: int = 2001, reach: float = 8.0) -> float:
-    """KL(p || q) of the distribution of each output, mean over inputs and summed over outputs.
+    """KL(p || q) of the distribution of each output, mean over inputs and summed over outputs, by the trapezoidal rule.
 
-    Integrated by the trapezoidal rule over `reach` standard deviations around p's mean.
+    Args:
+        p, q: predictions of numbers.
+        nodes: at which the densities are compared.
+        reach: standard deviations on either side of p's mean that they cover.
+
+    Returns:
+        The divergence in nats.
     """
     center, spread = p.mean, p.std
     densities = [_offered(prediction, "log_prob_each") for prediction in (p, q)]
@@ -223,6 +278,12 @@ def kl_mixture(p: Any, q: Any, nodes: int = 2001, reach: float = 8.0) -> float:
 
 def gain_kept(student: float, teacher: float, plugin: float) -> float:
     """The share of the Bayesian gain that the student keeps: (student - plug-in) / (teacher - plug-in).
+
+    Args:
+        student, teacher, plugin: their log likelihoods.
+
+    Returns:
+        The share; not a number where there is no gain.
 
     >>> round(gain_kept(student=-0.0502, teacher=-0.0419, plugin=-0.0613), 2)  # the paper's MNIST
     0.57
@@ -238,6 +299,7 @@ class KeptGain(NamedTuple):
     own: Estimate
     """Of the student over the plug-in network."""
     share: Estimate
+    """Of the teacher's gain that is the student's."""
 
     @property
     def clear(self) -> bool:
@@ -249,9 +311,7 @@ def kept_gain(student: np.ndarray, teacher: np.ndarray, plugin: np.ndarray) -> K
     """The gain that a student keeps, row by row, so that what is hard for all does not count as chance.
 
     Args:
-        student: its log likelihood of each row.
-        teacher: likewise.
-        plugin: likewise.
+        student, teacher, plugin: their log likelihoods of each row.
 
     Returns:
         The gains and the share.
@@ -266,66 +326,3 @@ def _offered(prediction: Any, name: str) -> Any:
     if method is None:
         raise InvalidInput(f"a {type(prediction).__name__} has no {name}: use a score that is defined for it")
     return method
-
-
-# Means of independent cases
-
-
-def estimate(values: np.ndarray) -> Estimate:
-    """The mean of independent cases.
-
-    >>> estimate(np.array([1.0, 2.0, 3.0, 4.0]))
-    Estimate(value=2.5, error=0.6454972243679028)
-    """
-    values = np.asarray(values, np.float64)
-    with np.errstate(invalid="ignore"):  # A case may be infinite, and then the mean is.
-        mean = float(np.mean(values))
-    return Estimate(mean, standard_error(values))
-
-
-def standard_error(values: np.ndarray) -> float | None:
-    """That of the mean of independent cases; None where it cannot be known."""
-    if len(values) < 2 or not np.isfinite(values).all():
-        return None
-    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
-
-
-def ratio(over: np.ndarray, under: np.ndarray) -> Estimate:
-    """The mean of `over` divided by that of `under`, of the same cases, with the error that follows to first order.
-
-    >>> ratio(np.array([1.0, 2.0]), np.array([2.0, 4.0])), ratio(np.ones(2), np.zeros(2))
-    (Estimate(value=0.5, error=0.0), Estimate(value=nan, error=None))
-    """
-    below = float(np.mean(under))
-    if not (np.isfinite(over).all() and math.isfinite(below) and below):
-        return Estimate(math.nan)
-    value = float(np.mean(over)) / below
-    return Estimate(value, standard_error((over - value * under) / below))
-
-
-def wilson(share: np.ndarray, count: np.ndarray, z: float = TWO_SIDED) -> tuple[np.ndarray, np.ndarray]:
-    """A 95% interval for a probability of which `share` was seen in `count` cases; honest for few cases as well."""
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
-    # Rounding must not put an end on the wrong side of the share itself.
-    return np.minimum(middle - half, share), np.maximum(middle + half, share)
-
-
-def by_chance(count: int, probability: float, level: float = 0.95) -> tuple[int, int]:
-    """How many of `count` cases chance brings about, at least and at most, in `level` of all tests.
-
-    >>> by_chance(100, 0.9)
-    (84, 95)
-    >>> by_chance(10, 1.0), by_chance(20, 0.5), by_chance(10, 0.1)
-    ((10, 10), (6, 14), (0, 3))
-    """
-    if probability in (0.0, 1.0):
-        sure = round(count * probability)
-        return sure, sure
-    numbers = np.arange(count + 1)
-    ways = math.lgamma(count + 1) - np.array(
-        [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in range(count + 1)]
-    )
-    below = np.cumsum(np.exp(ways + numbers * math.log(probability) + (count - numbers) * math.log1p(-probability)))
-    tail = (1 - level) / 2
-    return int(np.searchsorted(below, tail)), int(np.searchsorted(below, 1 - tail))

@@ -11,10 +11,13 @@ AUTO = "auto"
 
 
 class Outcomes:
-    """The outcomes there are, in the order in which they are tried where nobody says what a column is."""
+    """The outcomes there are.
+
+    Args:
+        kinds: in the order in which they are tried where nobody says what a column is.
+    """
 
     def __init__(self, kinds: Sequence[type[Target]]):
-        """All of them; of two that suit a column, the first is taken."""
         self.kinds = tuple(kinds)
 
     @property

@@ -29,9 +29,11 @@ FLOOR = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """Log probabilities ``[rows, classes]``, with the expected entropy of a single draw where it is known.
+    """Class probabilities.
 
-    Logarithms are kept, as the probability of an unlikely class may be too small for a float.
+    Args:
+        log_probs: of each class, ``[rows, classes]``; the probability of an unlikely one may be too small for a float.
+        expected_entropy: of a single draw, ``[rows]``, where it is known.
     """
 
     log_probs: np.ndarray
@@ -150,12 +152,17 @@ class ClassPrediction(Prediction):
 @stored_as("classes")
 @dataclasses.dataclass(frozen=True)
 class ClassTarget(Target):
-    """A target that is one of several classes."""
+    """A target that is one of several classes.
+
+    Args:
+        name: of its column.
+        classes: by their names.
+        kind: what they are in the user's own files.
+    """
 
     name: str
     classes: tuple[str, ...]
     kind: Literal["text", "integer", "boolean"] = "text"
-    """What the classes are in the user's own files."""
 
     task: ClassVar[str] = "classification"
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)

@@ -29,11 +29,14 @@ MOST_COUNT = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class CountPrediction(QuantityPrediction):
-    """A mixture of negative binomial distributions."""
+    """A mixture of negative binomial distributions.
+
+    Args:
+        rate, dispersion: of each component, ``[rows, 1, components]``.
+    """
 
     rate: np.ndarray
     dispersion: np.ndarray
-    """Of each component, ``[rows, 1, components]``."""
 
     @classmethod
     def of_mixture(
@@ -102,14 +105,18 @@ class CountPrediction(QuantityPrediction):
 @stored_as("counts")
 @dataclasses.dataclass(frozen=True)
 class CountTarget(QuantityTarget):
-    """A target that counts something."""
+    """A target that counts something.
+
+    Args:
+        name: of its column.
+        base: the mean count, which a network's outputs are relative to.
+        low, high: the range that was seen.
+    """
 
     name: str
     base: float
-    """The mean count, which a network's outputs are relative to."""
     low: float
     high: float
-    """The range that was seen."""
 
     task: ClassVar[str] = "counts"
     likelihoods: ClassVar[tuple[str, ...]] = ("negative-binomial", "poisson")

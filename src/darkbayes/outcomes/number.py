@@ -41,15 +41,18 @@ NOISE_PRIOR = (1.0, 0.1)
 
 @dataclasses.dataclass(frozen=True)
 class NumberPrediction(QuantityPrediction):
-    """A mixture of Gaussians for each output or, where `logs` says so, for its logarithm."""
+    """A mixture of Gaussians for each output, or for its logarithm.
+
+    Args:
+        location, spread: mean and standard deviation of each component.
+        logs: for each output, whether the mixture is of its logarithm.
+        joint: whether the outputs of a component go together, as those of one draw do, and have one weight.
+    """
 
     location: np.ndarray
     spread: np.ndarray
-    """Mean and standard deviation of each component."""
     logs: tuple[bool, ...] = (False,)
-    """For each output, whether the mixture is of its logarithm."""
     joint: bool = False
-    """Whether the outputs of a component go together, as those of one draw do, and have one weight."""
 
     @classmethod
     def standard(
@@ -218,7 +221,14 @@ def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 @stored_as("real")
 @dataclasses.dataclass(frozen=True)
 class NumberTarget(QuantityTarget):
-    """A target that is a number: its transform is standardised."""
+    """A target that is a number.
+
+    Args:
+        name: of its column.
+        transform: what of it is standardised.
+        center, scale: what is subtracted, and what it is divided by.
+        low, high: the range that was seen, in the target's own unit.
+    """
 
     name: str
     transform: Literal["identity", "log"]
@@ -226,7 +236,6 @@ class NumberTarget(QuantityTarget):
     scale: float
     low: float
     high: float
-    """The range that was seen, in the target's own unit."""
 
     task: ClassVar[str] = "regression"
     likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")

@@ -18,7 +18,10 @@ MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")
 class QuantityPrediction(Prediction):
     """A mixture of distributions for each output of each row, and its moments in the target's own unit.
 
-    The components' parameters are of shape ``[rows, outputs, components]``, the moments ``[rows, outputs]``.
+    Args:
+        mean, std: ``[rows, outputs]``.
+        aleatoric_std, epistemic_std: the parts of the standard deviation, whose squares add up, where they are known.
+        log_weights: of the components, ``[rows, outputs, components]``.
     """
 
     mean: np.ndarray

@@ -24,7 +24,11 @@ from darkbayes.tables.schema import Frame, stored_as
 @stored_as("several")
 @dataclasses.dataclass(frozen=True)
 class SeveralTarget(QuantityTarget):
-    """Several targets that are numbers."""
+    """Several targets that are numbers.
+
+    Args:
+        parts: each of them.
+    """
 
     parts: tuple[NumberTarget, ...]
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.metrics import standard_error
+from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
 from darkbayes.teacher.diagnostics.trace import trace_read

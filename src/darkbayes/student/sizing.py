@@ -17,7 +17,7 @@ import numpy as np
 
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.metrics import standard_error
+from darkbayes.estimates import standard_error
 from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.student.loop import REMEDY
 from darkbayes.student.network import Student

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from darkbayes.metrics import Estimate
+from darkbayes.estimates import Estimate
 from darkbayes.outcomes import NumberPrediction
 from darkbayes.outcomes.words.base import HeldOut, Judged
 from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, interval_promise

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from darkbayes.metrics import Estimate
+from darkbayes.estimates import Estimate
 from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Curves, Limits, Pair, Picture, Scatter, sample
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from darkbayes.metrics import BINS, TWO_SIDED, estimate, wilson
+from darkbayes.estimates import TWO_SIDED, estimate, wilson
+from darkbayes.metrics import BINS
 from darkbayes.outcomes.pictures import MOST_LINES, Confusion, Curves, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short

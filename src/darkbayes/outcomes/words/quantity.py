@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from darkbayes.metrics import LEVEL, Estimate, by_chance, estimate, scores
+from darkbayes.estimates import Estimate, by_chance, estimate
+from darkbayes.metrics import LEVEL, scores
 from darkbayes.outcomes.pictures import Curves, Limits, Picture, Scatter, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Promise, Tile, Words
 from darkbayes.outcomes.words.text import in_percent, listing, percent, short, with_error

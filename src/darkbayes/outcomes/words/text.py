@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from darkbayes.metrics import Estimate
+from darkbayes.estimates import Estimate
 
 MOST_NAMED = 8
 """Names that a sentence lists at most."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import RunError
+from darkbayes.estimates import Estimate
 from darkbayes.files import read_arrays, read_json
-from darkbayes.metrics import Estimate
 from darkbayes.outcomes.pictures import METHODS, AlongColumn
 from darkbayes.outcomes.words.base import HeldOut, Judged, Words
 from darkbayes.tables.schema import Category, Number, Schema, TableSchema, schema_from_dict

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from darkbayes.metrics import KeptGain, estimate, kept_gain
+from darkbayes.estimates import estimate
+from darkbayes.metrics import KeptGain, kept_gain
 from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
