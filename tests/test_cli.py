@@ -173,7 +173,7 @@ def test_the_presets_are_runnable_as_they_stand():
         for preset in module.PRESETS.values():
             assert preset.steps >= preset.burn_in + preset.thin
             assert preset.thin % preset.settings.update_every == 0
-            assert preset.student((4,), module.problem().family)
+            assert preset.student((4,), module.problem().head)
 
 
 def test_the_version_is_printed(capsys):

@@ -63,7 +63,12 @@ SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
 def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials on a 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
+    """Run all trials."""
+    return toy.reproduce(run, problem(preset), preset, trials, seed)
+
+
+def problem(preset: Preset = BEST) -> toy.Problem:
+    """A 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
     likelihood = db.outcomes.Gaussian(noise_precision=SCALE_Y**2 / db.data.TOY1D_NOISE_VARIANCE)
     posterior = db.Posterior(db.mlp([10], 1), likelihood, db.priors.GaussianPrior(1.0), num_data=20)
@@ -80,8 +85,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
 
     head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
     others = {"pbp": by_pbp, "vi": by_vi}
-    problem = toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
-    return toy.reproduce(run, problem, preset, trials, seed)
+    return toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
 
 
 def scaled_toy1d(key: Key) -> Data:

@@ -43,7 +43,12 @@ EDGE, GRID_LINES = 10.0, 101
 
 
 def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials on the paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
+    """Run all trials."""
+    return toy.reproduce(run, problem(), preset, trials, seed)
+
+
+def problem() -> toy.Problem:
+    """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
@@ -52,10 +57,9 @@ def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[R
         return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
     queries = db.queries.uniform_box(-EDGE, EDGE)
-    problem = toy.Problem(
+    return toy.Problem(
         posterior, db.outcomes.SoftmaxHead(2), queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER
     )
-    return toy.reproduce(run, problem, preset, trials, seed)
 
 
 def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
