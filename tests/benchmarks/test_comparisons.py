@@ -89,8 +89,8 @@ def test_inflation_is_that_of_the_exact_laws(stiffness: float) -> None:
 
 def test_every_sampler_has_a_name_for_people(problem: samplers.Problem) -> None:
     rows = [{"method": name, "metric": "kl_toy2d_auto", "mean": 0.1} for name in samplers.contenders(problem)]
-    labels = pivot({"rows": rows}, names=NAMES)[0].labels
-    assert all(label != name for name, label in labels.items())
+    labels = [line[0] for line in pivot({"rows": rows}, names=NAMES)[0].rows]
+    assert all(label != row["method"] for label, row in zip(labels, rows, strict=True))
 
 
 def test_targets_are_averaged_at_equal_gradients() -> None:

@@ -296,13 +296,19 @@ def _parts(table: Table, width: int) -> Iterator[Table]:
     corner, *columns = zip(table.header, *table.rows, strict=True)
     labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
     start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
-    parts, used = [[]], start
+    together: list[list[tuple[str, ...]]] = []  # A bar stays with its metric, and ours with the paper's.
     for column in columns:
-        needed = 2 + _width(column[0], column[1:])
+        if together and (column[0] == "bar" or together[-1][-1][0].endswith(", paper")):
+            together[-1].append(column)
+        else:
+            together.append([column])
+    parts, used = [[]], start
+    for group in together:
+        needed = sum(2 + _width(column[0], column[1:]) for column in group)
         if parts[-1] and used + needed > width:
             parts.append([])
             used = start
-        parts[-1].append(column)
+        parts[-1] += group
         used += needed
     for part in parts:
         header, *rows = (list(line) for line in zip(corner, *part, strict=True))
