@@ -1,7 +1,7 @@
 """Whether chains agree, and what their draws are worth, judged where it matters: on what they predict.
 
 All functions take values ``[chains, draws, ...]`` and treat what follows the first two axes, such as the inputs
-predicted at, one by one. They run on the host, in double precision.
+predicted at, one by one, on the host and in double precision. `agreement` says in one line what follows.
 """
 
 from collections.abc import Sequence
@@ -203,12 +203,10 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
         raise InvalidInput(f"agreement needs values [chains, draws, ...], not shape {values.shape}")
     chains, draws = values.shape[:2]
     if draws < LEAST_DRAWS:
-        text = (
-            f"{draws} {'draw' if draws == 1 else 'draws'} of each chain: too few to judge, run longer or keep more "
-            "(a smaller thin)"
-        )
+        some = f"{draws} {'draw' if draws == 1 else 'draws'} of each chain"
+        verdict = Verdict("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
         nothing = float("nan")
-        return Agreement(chains, draws, nothing, nothing, nothing, nothing, nothing, Verdict("short", text))
+        return Agreement(chains, draws, nothing, nothing, nothing, nothing, nothing, verdict)
     rhat, effective = np.ravel(split_rhat(values)), np.ravel(effective_sample_size(values))
     # A value that is not a number, or infinite, is as bad as can be.
     rhat = np.where(np.isnan(rhat), np.inf, rhat)
@@ -233,10 +231,8 @@ def _judge(chains: int, rhat: float, effective: float) -> Verdict:
         remedy = "run longer, with a longer burn-in, or use larger or cyclical steps"
         return Verdict("apart", f"the chains have not met (R-hat {rhat:.2f}): {remedy}")
     if effective < LEAST_EFFECTIVE:
-        remedy = "run longer or use more chains"
-        return Verdict(
-            "few", f"the chains agree (R-hat {rhat:.2f}) on only {effective:,.0f} effective predictions: {remedy}"
-        )
+        few = f"on only {effective:,.0f} effective predictions: run longer or use more chains"
+        return Verdict("few", f"the chains agree (R-hat {rhat:.2f}) {few}")
     return Verdict("agree", f"the chains agree (R-hat {rhat:.2f}, {effective:,.0f} effective predictions)")
 
 
