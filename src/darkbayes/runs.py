@@ -45,10 +45,16 @@ CHECKPOINT_SHARE = 0.02
 
 
 class Run:
-    """A run's folder, opened for writing."""
+    """A run's folder, opened for writing.
+
+    Args:
+        path: the folder, a new one or, with `resume`, one that holds the same run already.
+        config: all that is needed to run it again, which tells it from other runs.
+        resume: whether to go on with the run that the folder holds.
+        quiet: whether to show no progress bars.
+    """
 
     def __init__(self, path: Path | str, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
-        """Open a new folder, or with `resume` one that holds the same run already."""
         self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
         self.seconds = 0.0
         if not check_folder(self.path, resume=resume):
@@ -192,7 +198,16 @@ def _metrics_until(path: Path, step: int) -> Path:
 
 
 def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
-    """The weights that a run left in ``student.safetensors``, for inputs like `x`."""
+    """The weights that a run left in ``student.safetensors``, for inputs like `x`.
+
+    Args:
+        path: of the file.
+        student: whose weights they are.
+        x: inputs like those that it learned from.
+
+    Returns:
+        The weights.
+    """
     like = student.init(jax.random.key(0), as_inputs(x))
     restored = restored_arrays(Path(path), like)
     if restored is None:

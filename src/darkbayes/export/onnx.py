@@ -49,6 +49,9 @@ def to_onnx(
         schema: what the columns or images are, if the graph is to take them as they come.
         shape: where there is no schema, the shape of one input of the network.
 
+    Returns:
+        The bytes.
+
     >>> import jax, optax, darkbayes as db
     >>> head = db.outcomes.GaussianHead(decompose=True)
     >>> student = db.Student(db.mlp([10], head.width), head, optax.adam(1e-3))

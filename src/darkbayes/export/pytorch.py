@@ -45,14 +45,30 @@ def to_arrays(network: Network, params: Sequence[Any]) -> dict[str, np.ndarray]:
 
 
 def to_state_dict(network: Network, params: Sequence[Any]) -> dict[str, Any]:
-    """The weights as tensors that the equivalent ``torch.nn.Sequential`` loads with ``strict=True``."""
+    """The weights as tensors that the equivalent ``torch.nn.Sequential`` loads with ``strict=True``.
+
+    Args:
+        network: one made of layers.
+        params: its weights.
+
+    Returns:
+        The weights as tensors, by the names that PyTorch gives them.
+    """
     import torch  # pyright: ignore[reportMissingImports]
 
     return {name: torch.tensor(array) for name, array in to_arrays(network, params).items()}
 
 
 def to_torch(network: Network, params: Sequence[Any]) -> Any:
-    """The network as a ``torch.nn.Sequential`` with its weights, in evaluation mode."""
+    """The network as a ``torch.nn.Sequential`` with its weights, in evaluation mode.
+
+    Args:
+        network: one made of layers.
+        params: its weights.
+
+    Returns:
+        A ``torch.nn.Sequential``.
+    """
     from torch import nn  # pyright: ignore[reportMissingImports]
 
     module = nn.Sequential(*(_module(nn, *pair) for pair in with_weights(layers_of(network), params)))

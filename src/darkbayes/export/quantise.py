@@ -20,6 +20,13 @@ LAYERS = ("Gemm", "Conv")
 def quantise(model: bytes) -> bytes:
     """An ONNX file by `to_onnx` with the weights of its layers in int8.
 
+    Args:
+        model: the bytes of the file.
+
+    Returns:
+        Those of the smaller one.
+
+
     >>> import jax, jax.numpy as jnp, optax, darkbayes as db
     >>> student = db.Student(db.mlp([100, 100], 2), db.outcomes.GaussianHead(), optax.adam(1e-3))
     >>> model = db.to_onnx(student, student.init(jax.random.key(0), jnp.zeros((1, 8))), shape=(8,))

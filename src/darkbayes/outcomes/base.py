@@ -131,6 +131,7 @@ class Target(abc.ABC):
     """What is predicted, and all that is particular to it; a frozen dataclass that schemas store (`stored_as`)."""
 
     name: str
+    """What it is called."""
     task: ClassVar[str]
     """What people call the task."""
     likelihoods: ClassVar[tuple[str, ...]]
