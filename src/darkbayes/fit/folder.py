@@ -6,8 +6,7 @@ Besides the files of every run (`runs.py`):
     fit.json                  what was fitted to what, in words and numbers
     student.safetensors       the student's weights
     student.onnx              the student, with its schema inside
-    held-out.safetensors      what student, teacher and plug-in network say of the rows held out, and the columns of
-                              dependence.json in these rows
+    held-out.safetensors      what student, teacher and plug-in network say of the rows held out
     examples.json             the most uncertain of these rows, and examples.safetensors if they are images
     dependence.json           predictions and uncertainty along each column
 """
@@ -33,7 +32,7 @@ from darkbayes.outcomes import Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
-from darkbayes.tables.schema import Category, TableSchema, schema_to_dict
+from darkbayes.tables.schema import TableSchema, schema_to_dict
 
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""
@@ -71,11 +70,10 @@ def fit_folder(
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     write_bytes(out / MODEL, content)
-    facts, rows, along = _facts(prepared, fitted, options), [], []
+    facts, rows = _facts(prepared, fitted, options), []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
-        along = dependence(schema, prepared.train_frame, shipped.predict, seed)
-        write_json(out / "dependence.json", along)
+        write_json(out / "dependence.json", dependence(schema, prepared.train_frame, shipped.predict, seed))
     if plug is not None and prepared.held_out is not None:
         draw, facts["plug_in_steps"] = plug.result()
         predictions = {
@@ -84,7 +82,7 @@ def fit_folder(
             "sgd": target.own_unit(predict_plugin(wide, draw, prepared.held_out.x)),
         }
         rows = _scored(prepared, predictions, facts["draws"])
-        _keep(prepared, predictions, [column["column"] for column in along], out)
+        _keep(prepared, predictions, out)
         facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
     write_json(out / "fit.json", facts)
     run.seconds = time.time() - began
@@ -117,15 +115,15 @@ def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) 
     return [row | {"held_out": len(truth), "draws": draws} for row in rows]
 
 
-def _keep(prepared: Prepared, predictions: dict[str, Prediction], names: list[str], out: Path) -> None:
-    """Keep what all say of the rows held out, for the report, with the columns `names` of these rows."""
+def _keep(prepared: Prepared, predictions: dict[str, Prediction], out: Path) -> None:
+    """Keep what all say of the rows held out, for the report."""
     arrays: dict[str, Any] = {"y": prepared.truth}
     for method, prediction in predictions.items():
         arrays |= {f"{method}.{name}": values for name, values in prediction.summary().arrays().items()}
         arrays[f"{method}.log_likelihood"] = prediction.log_prob(prepared.truth)
         position = prediction.position(prepared.truth)
         arrays |= {f"{method}.position": position} if position.size else {}
-    write_arrays(out / "held-out.safetensors", arrays | _columns(prepared, names))
+    write_arrays(out / "held-out.safetensors", arrays)
     examples = _examples(prepared, predictions["student"])
     write_json(out / "examples.json", examples)
     if isinstance(prepared.held_out_frame, np.ndarray):
@@ -137,20 +135,6 @@ def _int8_loss(prepared: Prepared, student: Prediction, content: bytes) -> float
     """The log likelihood a row, in nats, that the student would lose by weights in eight bits."""
     small = Shipped(MODEL, content=quantise(content)).predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
     return float(np.mean(student.log_prob(prepared.truth)) - np.mean(small.log_prob(prepared.truth)))
-
-
-def _columns(prepared: Prepared, names: list[str]) -> dict[str, np.ndarray]:
-    """Columns of the rows held out; a category by its place among the categories of its column, -1 for none of them."""
-    schema, frame, found = prepared.schema, prepared.held_out_frame, {}
-    if isinstance(schema, TableSchema) and isinstance(frame, dict):
-        for column in schema.columns:
-            if column.name in names and isinstance(column, Category):
-                place = {name: k for k, name in enumerate(column.categories)}
-                codes = [place.get(value, -1) for value in frame[column.name].tolist()]
-                found[f"column.{column.name}"] = np.asarray(codes, np.int32)
-            elif column.name in names:
-                found[f"column.{column.name}"] = frame[column.name]
-    return found
 
 
 def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]]:
