@@ -75,8 +75,10 @@ class QuantityPrediction(Prediction):
         return {name: np.stack([one[name] for one in each], axis=1) for name in each[0]}
 
     def shaped(self, y: Any) -> np.ndarray:
-        """The truth as an array ``[rows, outputs]``, if it is one."""
+        """The truth as an array ``[rows, outputs]``, if it is one; one number is that of all."""
         truth = np.asarray(y, np.float64)
+        if truth.ndim == 0:
+            return np.full(self.mean.shape, truth)
         if truth.ndim == 1 and self.mean.shape[1] == 1:
             truth = truth[:, None]
         if truth.shape != self.mean.shape:
