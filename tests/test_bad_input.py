@@ -28,8 +28,8 @@ def chain_of(posterior: db.Posterior, x: Any = X, y: Any = Y, **options: Any) ->
     return db.minibatch_chain(posterior, db.sgld(1e-3), x, y, **{"batch_size": 2} | options)
 
 
-def student_of(network: db.Network, family: Any) -> db.Student:
-    return db.Student(network, family, optax.sgd(0.1))
+def student_of(network: db.Network, head: Any) -> db.Student:
+    return db.Student(network, head, optax.sgd(0.1))
 
 
 # Data
@@ -299,26 +299,28 @@ def test_a_network_that_does_not_fit_the_students_family_is_refused(
 
 
 @pytest.mark.parametrize(
-    "family",
+    "head",
     [db.outcomes.GaussianHead(), db.outcomes.MixtureHead(2), db.outcomes.SoftmaxHead(3)],
-    ids=lambda family: type(family).__name__,
+    ids=lambda head: type(head).__name__,
 )
-def test_a_family_that_does_not_fit_a_classifier_is_refused(family: Any, posterior: db.Posterior) -> None:
-    student = student_of(db.mlp([], family.width), family)
-    message = r"cannot learn from a teacher with 2 classes \(Softmax\): choose a family for 2 classes"
+def test_a_head_that_does_not_fit_a_classifier_is_refused(head: Any, posterior: db.Posterior) -> None:
+    student = student_of(db.mlp([], head.width), head)
+    message = (
+        rf"{type(head).__name__}\(.*cannot learn from Softmax .*Categorical, 2 wide\): .*; choose a head for Softmax"
+    )
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(chain_of(posterior), student, db.queries.jitter(1.0))
 
 
 @pytest.mark.parametrize(
-    "family",
+    "head",
     [db.outcomes.SoftmaxHead(2), db.outcomes.GaussianHead(2), db.outcomes.MixtureHead(2, num_outputs=2)],
-    ids=lambda family: type(family).__name__,
+    ids=lambda head: type(head).__name__,
 )
-def test_a_family_that_does_not_fit_a_regressor_is_refused(family: Any, conjugate: Any) -> None:
-    student = student_of(db.mlp([], family.width), family)
+def test_a_head_that_does_not_fit_a_regressor_is_refused(head: Any, conjugate: Any) -> None:
+    student = student_of(db.mlp([], head.width), head)
     chain = chain_of(conjugate.posterior, *conjugate.data)
-    message = r"cannot learn from a teacher with 1 output \(Gaussian\): choose a family for 1 output"
+    message = rf"{type(head).__name__}\(.*cannot learn from Gaussian .*Normal, 1 wide\): .*; choose a head for Gaussian"
     with pytest.raises(db.InvalidInput, match=message):
         db.distillation(chain, student, db.queries.jitter(1.0))
 

@@ -186,7 +186,10 @@ ARGUMENTS = {
         ["--target", "y", "--ignore", "a", "b"],
         "data.csv has no column to predict 'y' from: 'a', 'b' left out",
     ),
-    "an unknown task": (["--target", "y", "--task", "regresion"], "invalid choice 'regresion' for argument '--task'"),
+    "an unknown task": (
+        ["--target", "y", "--task", "regresion"],
+        "--task must be one of auto, classification, counts, regression, not regresion",
+    ),
     "classes that are numbers": (
         ["--target", "y", "--task", "classification"],
         "classification predicts classes, but 'y' holds the number 0.5: choose the task regression (--task regression)",

@@ -27,7 +27,7 @@ waiting: list[db.samplers.AutoStep] = [
     db.sgld(step_size="auto", temperature=0.5),
     db.samplers.sgfs("auto", prior_precision=1.0),
 ]
-posterior = db.Posterior(db.mlp([10], 2), db.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
 chain = db.minibatch_chain(posterior, db.sgld("auto"), [[0.0]], [1], batch_size=None)
 queries: db.queries.Queries = db.queries.mix(db.queries.jitter(0.1), db.queries.distortion(), 0.5)
 db.sgld("banana")  # wrong

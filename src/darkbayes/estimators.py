@@ -447,7 +447,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         Returns:
             The label of each row.
         """
-        return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
+        best = np.argmax(self.predict_log_proba(X), axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class.
@@ -547,10 +548,11 @@ def _one_per_row(estimator: Any, X: Any, y: Any) -> np.ndarray:
 
 def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
     """The targets as numbers, one for each row, or several."""
-    several = np.ndim(y) == 2 and np.shape(y)[1] > 1
-    if several:
-        check_consistent_length(X, y)
-    targets = np.asarray(y) if several else _one_per_row(estimator, X, y)
+    targets = None if y is None else np.asarray(y)
+    if targets is not None and targets.ndim == 2 and targets.shape[1] > 1:
+        check_consistent_length(X, targets)
+    else:
+        targets = _one_per_row(estimator, X, y)
     if np.iscomplexobj(targets):
         raise InvalidInput(f"Complex data not supported: y has type {targets.dtype}")
     assert_all_finite(targets, input_name="y")

@@ -30,10 +30,14 @@ class RowScores(NamedTuple):
 
 
 class Scores:
-    """The scores of predictions that come in batches: sums are kept, rows are not."""
+    """The scores of predictions that come in batches: sums are kept, rows are not.
 
-    def __init__(self) -> None:
-        """Nothing was added yet."""
+    Args:
+        target: what the rows must have to be scored, for messages.
+    """
+
+    def __init__(self, target: str = "a target") -> None:
+        self._target = target
         self._number = 0
         self._sums: dict[str, np.ndarray] = {}
         self._root: dict[str, bool] = {}
@@ -64,7 +68,7 @@ class Scores:
         """
         number = self._number
         if not number:
-            raise InvalidInput("there is no row with a target to score: is it empty everywhere?")
+            raise InvalidInput(f"there is no row with {self._target} to score: is it empty everywhere?")
         result = {}
         for name, sums in self._sums.items():
             if name not in self._root:

@@ -60,7 +60,7 @@ def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(log
     posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(0.5), num_data=10)
     grid = jnp.stack(jnp.meshgrid(jnp.linspace(-6, 6, 7), jnp.linspace(-6, 6, 7)), axis=-1).reshape(-1, 2)
 
-    def predictive(chain: db.types.Chain, num_chains: int, num_draws: int) -> db.predict.Predictive:
+    def predictive(chain: db.types.Chain, num_chains: int, num_draws: int) -> db.outcomes.Prediction:
         draws = db.sample(chain, jax.random.key(0), num_chains=num_chains, num_draws=num_draws)
         return db.predict_draws(posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), grid)
 

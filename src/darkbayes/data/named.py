@@ -65,7 +65,7 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
     dataset = find(name)
     contents = list(fetch(dataset, folder=folder, offline=offline, quiet=quiet).contents.values())
     if len(contents) == 1:
-        return _table(contents[0].decode("utf-8"), dataset.task == "classes")
+        return _table(contents[0].decode("utf-8"), dataset.lettered)
     train_x, train_y, test_x, test_y = map(_idx, contents)
     return Images(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 

@@ -74,9 +74,13 @@ class NumberPrediction(QuantityPrediction):
         center = np.sum(weights * location, axis=-1)
         total = np.sum(weights * (variance + (location - center[..., None]) ** 2), axis=-1)
         noise = None if aleatoric is None else np.asarray(aleatoric, np.float64)
-        if noise is not None and epistemic is None:
-            epistemic = np.maximum(total - noise, 0.0)
         doubt = None if epistemic is None else np.sqrt(np.asarray(epistemic, np.float64))
+        if noise is not None and doubt is None:
+            doubt = np.sqrt(np.maximum(total - noise, 0.0))
+        elif noise is not None and doubt is not None:
+            # Known in single precision, they add up only nearly.
+            factor = total / np.maximum(noise + doubt**2, np.finfo(np.float64).tiny)
+            noise, doubt = noise * factor, doubt * np.sqrt(factor)
         logs = (False,) * center.shape[-1]
         noise = None if noise is None else np.sqrt(noise)
         return cls(center, np.sqrt(total), noise, doubt, log_weights, location, np.sqrt(variance), logs, joint)
