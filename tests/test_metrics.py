@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, optimize, special, stats
 
 import darkbayes as db
-from darkbayes import metrics
+from darkbayes import estimates, metrics
 from darkbayes.outcomes import ClassPrediction, NumberPrediction
 from darkbayes.outcomes.heads.classes import kl_categorical
 from darkbayes.outcomes.heads.number import kl_normal
@@ -356,13 +356,13 @@ def test_nothing_to_score_is_refused() -> None:
 
 def test_the_binomial_range_is_the_one_of_the_tables() -> None:
     # Quantiles 0.025 and 0.975 of the binomial distribution.
-    assert db.metrics.by_chance(20, 0.5) == (6, 14)
-    assert db.metrics.by_chance(10, 0.1) == (0, 3)
+    assert estimates.by_chance(20, 0.5) == (6, 14)
+    assert estimates.by_chance(10, 0.1) == (0, 3)
 
 
 def test_a_wilson_interval_is_that_of_scipy() -> None:
     share, count = np.array([0.0, 0.3, 1.0]), np.array([7, 20, 50])
-    ends = metrics.wilson(share, count, z=float(stats.norm.ppf(0.975)))
+    ends = estimates.wilson(share, count, z=float(stats.norm.ppf(0.975)))
     expected = [
         stats.binomtest(round(s * c), int(c)).proportion_ci(method="wilson") for s, c in zip(share, count, strict=True)
     ]
