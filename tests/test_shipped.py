@@ -9,6 +9,7 @@ import shipped_models
 from darkbayes.errors import InvalidInput, RunError
 from darkbayes.outcomes import ClassPrediction, NumberPrediction
 from darkbayes.shipped import Shipped
+from darkbayes.version import __version__
 
 HOUSES = {
     "rooms": np.asarray([5.0, np.nan]),
@@ -35,7 +36,7 @@ def test_a_run_and_its_file_are_the_same_student(folder):
 def test_the_schema_comes_from_the_file(folder):
     shipped = Shipped(folder)
     assert shipped.schema == shipped_models.HOUSES
-    assert shipped.version == "0.1.0"
+    assert shipped.version == __version__
 
 
 def test_images_become_probabilities(tmp_path):

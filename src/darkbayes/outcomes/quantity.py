@@ -1,5 +1,6 @@
 """What numbers and counts share: a mean with its standard deviation, both parts of it, and intervals."""
 
+import abc
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -91,13 +92,13 @@ class QuantityPrediction(Prediction):
         one = slice(place, place + 1)
         return dataclasses.replace(self, **{name: value[:, one] for name, value in self.arrays().items()})
 
+    @abc.abstractmethod
     def cdf(self, y: Any) -> np.ndarray:
         """The probability of a value of at most `y`, ``[rows, outputs]``."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def quantile(self, share: float) -> np.ndarray:
         """The value that is exceeded with probability 1 - `share`, ``[rows, outputs]``."""
-        raise NotImplementedError
 
     @property
     def middle(self) -> np.ndarray:
@@ -209,9 +210,9 @@ class QuantityTarget(Target):
         return super().described() | {"names": list(self.names), "outputs": self.ranges}
 
     @property
+    @abc.abstractmethod
     def ranges(self) -> list[dict[str, Any]]:
         """For each output its name, `low` and `high` of what was seen, and the `transform` that it is modelled by."""
-        raise NotImplementedError
 
     def answer_form(self) -> dict[str, Any]:
         """A number for each moment and two for the interval, or lists of them."""

@@ -1,5 +1,6 @@
 """Numbers: Gaussian likelihoods for the teacher, a Gaussian or a mixture for the student (section 2.2 of the paper)."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -201,9 +202,9 @@ class _NumberHead(Head):
         teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
         return kl_normal(teacher, self.moments(outputs))
 
+    @abc.abstractmethod
     def moments(self, outputs: Array) -> Normal:
         """Mean and variance of what is predicted."""
-        raise NotImplementedError
 
     def _standard(self) -> SeveralTarget:
         """The target in the student's own unit."""
