@@ -38,9 +38,11 @@ from darkbayes.student import distillation as distillation
 from darkbayes.student import queries as queries
 from darkbayes.student import side_by_side as side_by_side
 from darkbayes.student import size_student as size_student
+from darkbayes.teacher import adjusted_mclmc_chain as adjusted_mclmc_chain
 from darkbayes.teacher import diagnostics as diagnostics
 from darkbayes.teacher import distributed_chain as distributed_chain
 from darkbayes.teacher import gradients as gradients
+from darkbayes.teacher import mclmc_chain as mclmc_chain
 from darkbayes.teacher import minibatch_chain as minibatch_chain
 from darkbayes.teacher import nuts_chain as nuts_chain
 from darkbayes.teacher import sample as sample

@@ -3,7 +3,8 @@
     config.json      all that is needed to run it again
     began.json       the code, the machine and the command that began it
     metrics.jsonl    one line per chunk of a distillation
-    choices.json     what a teacher that tunes itself has chosen
+    model.json       what network a fit has chosen, and among which
+    choices.json     how its teacher, or one that tunes itself, is run
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
@@ -114,16 +115,25 @@ class Run:
         write_json(folder / "diagnostics.json", distillation.diagnose(state, curve).as_dict())
         return state
 
+    def decide(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What the file `name`.json holds, computed only if an earlier call did not get to store it."""
+        path = self.path / f"{name}.json"
+        if not path.exists():
+            write_json(path, compute())
+        return read_json(path)
+
     def tune(
         self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
     ) -> tuple[list[MinibatchChain], list[Choices]]:
         """Tune chains as `tune_all` does, once: what was chosen is kept in the folder `name`."""
-        path = self.path / name / "choices.json"
-        if not path.exists():
+
+        def tuned() -> list[dict[str, Any]]:
             _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
-            write_json(path, [dataclasses.asdict(made) | {"explanation": made.explain()} for made in choices])
+            return [dataclasses.asdict(made) | {"explanation": made.explain()} for made in choices]
+
         names = [field.name for field in dataclasses.fields(Choices)]
-        choices = [Choices(**{name: made[name] for name in names if name in made}) for made in read_json(path)]
+        decided = self.decide(f"{name}/choices", tuned)
+        choices = [Choices(**{name: made[name] for name in names if name in made}) for made in decided]
         return list(map(with_choices, chains, choices)), choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
@@ -132,6 +142,7 @@ class Run:
             "experiment": experiment,
             "preset": preset,
             "rows": rows,
+            **self._left("model"),
             **self._left("choices"),
             **self._left("diagnostics"),
             "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},

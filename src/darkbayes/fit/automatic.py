@@ -1,9 +1,10 @@
 """The automatic fit: from numbers to a student, with every choice made by measuring or by rule, and told.
 
-    the network        an MLP; it takes images as rows of pixels, since eight chains of a CNN are too slow for a CPU
+    the network        an MLP, and what its outputs say: the best of few on rows set aside (`choosing.py`); it takes
+                       images as rows of pixels, since eight chains of a CNN are too slow for a CPU
     the prior          a Gaussian on each weight
-    the likelihood     and the student's head: the outcome's first, unless others are chosen
-    the sampler        the default one, tuned (`teacher/tuning.py`), from the ends of short optimisations
+    the sampler        microcanonical chains on all rows (`teacher/microcanonical.py`), from the ends of optimisations;
+                       where that is too much work, the default sampler on minibatches, tuned (`teacher/tuning.py`)
     the queries        training inputs with noise, and points between them; categories exchanged between rows; images
                        distorted
     the student        an ordinary network with a head for the aleatoric part
@@ -19,19 +20,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from darkbayes.baselines import raise_if_diverged
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
+from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model, make_posterior
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
-from darkbayes.model import Draw, GaussianPrior, Posterior, mlp
+from darkbayes.model import Draw, Posterior, mlp
+from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
+from darkbayes.outcomes.base import one_of
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
 from darkbayes.student.queries import distortion, jitter, mix, mixup
 from darkbayes.tables.schema import TableSchema
-from darkbayes.teacher import Choices, tune
+from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Data, Key, PyTree
 
@@ -47,52 +51,64 @@ DISTORTION = {"strength": 0.043, "smoothness": 0.143, "shift": 0.029}
 """How far pixels move, as shares of an image's shorter side."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
-LEARNING_RATE = 5e-3
-"""Of the student's Adam; it falls to zero along a cosine."""
+LEARNING_RATE, CLIP = 3e-3, 1.0
+"""Of the student's Adam, which falls to zero along a cosine, and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
-"""Steps of each chain before the student takes its turn."""
-UPDATES, MOST_AT_ONCE = 15_000, 4
-"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each, at most four."""
+"""Steps of each minibatch chain before the student takes its turn."""
+UPDATES = 24_000
+"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
-STARTS, START_STEPS, START_RATE = 16, 5_000, 5e-3
-"""Optimisations whose ends chains begin at, the steps of each, and its learning rate, which falls to zero."""
-START_SHARE, TIMED_STEPS = 0.1, 20
-"""The part of a time budget that these optimisations may use, and the steps that tell how long one takes."""
+STARTS, START_STEPS = 16, 5_000
+"""Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
+WHOLE = 4e7
+"""Rows times weights up to which every step of a chain is taken on all rows."""
+WORK, LEAST_STEPS, MOST_STEPS = 4e10, 2_000, 12_000
+"""Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
+BURN_IN = 1 / 3
+"""The share of these steps before the first draw counts."""
 TEACHER_SHARE = 0.5
-"""The part of a time budget that the chains may use; the student has the rest."""
+"""The part of a time budget that minibatch chains may plan to use; the student has the rest."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What may be chosen of an automatic fit."""
+    """What may be chosen of an automatic fit; None for what it is to choose by itself."""
 
-    hidden: tuple[int, ...] = (50,)
+    hidden: tuple[int, ...] | None = None
     """The widths of the hidden layers of the network that is sampled."""
-    student_hidden: tuple[int, ...] = (100, 100)
-    """Those of the student."""
+    activation: str | None = None
+    """What comes after each of them (`darkbayes.model.layers.ACTIVATIONS`)."""
+    student_hidden: tuple[int, ...] = (128, 128, 128)
+    """Widths of the student's hidden layers."""
     chains: int = 8
-    time_budget: float | None = 300.0
-    """Seconds that sampling and distilling may take; None for as long as they want, at most 40,000 steps."""
+    effort: float = 1.0
+    """How much work to do, of chains and student alike, as a multiple of the usual amount."""
+    time_budget: float | None = 900.0
+    """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
     max_steps: int | None = None
-    """Steps of each chain at most, a third of them to find its settings and burn in; None for no limit of one's own.
-    Unlike a time budget it has the same effect on every machine."""
+    """Steps of each chain at most, a third of them to find its settings and burn in."""
     likelihood: str | None = None
-    """How the teacher's outputs speak of the target, one of `Target.likelihoods`; the first unless given."""
+    """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
     head: str | None = None
     """How the student's do, one of `Target.heads`."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "student_hidden"):
             widths = getattr(self, name)
+            if widths is None and name == "hidden":
+                continue
             if not isinstance(widths, tuple | list):
                 raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
             for width in widths:
                 require_count(f"a width in {name}", width)
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         require_count("chains", self.chains)
+        require_positive("effort", self.effort)
         if self.max_steps is not None:
             require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
@@ -107,8 +123,13 @@ class Fitted(NamedTuple):
     params: PyTree
     draws: Draw
     """A fair sample of the teacher's draws, along the first axis."""
-    choices: Choices
+    chosen: Chosen
+    """The network that was sampled, and how it was chosen."""
+    choices: dict[str, Any]
+    """How the chains were run: `steps` in all, `burn_in`, `thin`, and an `explanation`."""
     diagnosis: Diagnosis
+    options: Options
+    """Those given, with all that was chosen filled in."""
 
     def predict(self, x: Any) -> Any:
         """What the student predicts of the encoded target."""
@@ -144,52 +165,98 @@ def fit(
         start: what an earlier fit of the same networks found, to go on from.
     """
     options = options or Options()
+    target.check_kinds(options.likelihood, options.head)
     if run is not None and start is not None:
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
-    began = time.time()
-    posterior = make_posterior(data, target, options)
-    x = np.asarray(data.x)[:1]
+    began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
-    tune_key, distil_key, start_key = jax.random.split(key, 3)
-    chain = sharing.make_chain(posterior, data, BATCH)
-    chain = dataclasses.replace(chain, start=_starts(chain, start, start_key, options))
-    tuning: dict[str, Any] = {
-        "num_chains": options.chains,
-        "thin_by": UPDATE_EVERY,
-        "within": None if options.time_budget is None else TEACHER_SHARE * options.time_budget,
-        "live": sharing.share_of_weights(posterior.network, x, data.x),
-    }
-    if options.max_steps is not None:
-        tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
-    if run is None:
-        chain, choices = tune(chain, tune_key, label=None if quiet else "tuning", **tuning)
+    choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
+    chosen = _chosen(data, target, options, choose_key, run)
+    options = dataclasses.replace(options, **chosen.model._asdict(), head=one_of(options.head, target.heads))
+    posterior = make_posterior(data, target, chosen.model)
+    starts = _starts(posterior, data, start, start_key, options)
+    weights = optax.tree.size(jax.tree.map(lambda leaf: leaf[0], starts))
+    if len(data.x) * weights <= WHOLE:
+        choices = _lengths(len(data.x) * weights, options)
+        chain = sharing.whole_chain(posterior, data, starts, burn_in=choices["burn_in"], thin=choices["thin"])
+        turns, every = choices["steps"] - choices["burn_in"], 1
+        if run is not None:
+            run.decide("student/choices", lambda: [choices])
     else:
-        (chain,), (choices,) = run.tune("student", [chain], tune_key, **tuning)
-    chain = sharing.with_arrays(chain)
-    turns = (choices.steps - choices.burn_in) // UPDATE_EVERY
-    updates = min(max(1, round(UPDATES / turns)), MOST_AT_ONCE)
+        chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
+        turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
+    updates = max(1, round(options.effort * UPDATES / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
-    settings = Settings(options.chains, QUERY_BATCH, UPDATE_EVERY, updates, reservoir=kept, reservoir_picks=picks)
+    settings = Settings(options.chains, QUERY_BATCH, every, updates, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
     make = Distillation if isinstance(queries, TableQueries) else distillation
     parts = make(chain, student, queries, settings, sharing.monitored(chain, queries))
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
-        state, curve = run.distil("student", parts, distil_key, choices.steps, deadline), []
+        state, curve = run.distil("student", parts, distil_key, choices["steps"], deadline), []
     else:
         state = parts.init(distil_key)
         if start is not None:
             students = sharing.reshaped(student.network, start.params, data.x)
             state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
         label = None if quiet else "distilling"
-        state, curve = follow(parts, state, choices.steps, deadline=deadline, label=label)
+        state, curve = follow(parts, state, choices["steps"], deadline=deadline, label=label)
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
     params = sharing.reshaped(student.network, parts.best(state), x)
-    return Fitted(posterior, student, params, draws, choices, parts.diagnose(state, curve))
+    return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options)
+
+
+def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None) -> Chosen:
+    """The model, chosen once."""
+    models = candidates(target, options.hidden, options.activation, options.likelihood)
+
+    def choose() -> dict[str, Any]:
+        return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps))
+
+    decided = choose() if run is None else run.decide("student/model", choose)
+    hidden, activation, likelihood = decided["model"]
+    return Chosen(Model(tuple(hidden), activation, likelihood), decided["reason"], tuple(decided["tried"]))
+
+
+def _lengths(cells: int, options: Options) -> dict[str, Any]:
+    """How long chains on all rows run, by the work that a step is: rows times weights."""
+    wanted = options.effort * WORK / (cells * options.chains)
+    steps = round(min(max(wanted, options.effort * LEAST_STEPS), options.effort * MOST_STEPS))
+    reason = (
+        "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
+    )
+    if options.max_steps is not None and options.max_steps < steps:
+        steps, reason = max(options.max_steps, 2), "the most that were allowed"
+    burn_in = max(1, round(BURN_IN * steps))
+    thin = max(1, (steps - burn_in) * options.chains // (4 * DRAWS))
+    explanation = (
+        f"microcanonical chains on all rows; burn-in {burn_in:,} steps, in which each finds its step size and length; "
+        f"one draw in {thin} is kept; {steps:,} steps in all, {reason}"
+    )
+    return {"steps": steps, "burn_in": burn_in, "thin": thin, "reason": reason, "explanation": explanation}
+
+
+def _tuned(
+    posterior: Posterior, data: Data, starts: Draw, key: Key, options: Options, run: Run | None, quiet: bool
+) -> tuple[MinibatchChain, dict[str, Any]]:
+    """A tuned chain on minibatches, and what was chosen for it."""
+    chain = dataclasses.replace(sharing.make_chain(posterior, data, BATCH), start=starts)
+    tuning: dict[str, Any] = {
+        "num_chains": options.chains,
+        "thin_by": UPDATE_EVERY,
+        "within": None if options.time_budget is None else TEACHER_SHARE * options.time_budget,
+    }
+    if options.max_steps is not None:
+        tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
+    if run is None:
+        chain, choices = tune(chain, key, label=None if quiet else "tuning", **tuning)
+    else:
+        (chain,), (choices,) = run.tune("student", [chain], key, **tuning)
+    return sharing.with_arrays(chain), dataclasses.asdict(choices) | {"explanation": choices.explain()}
 
 
 def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
@@ -205,45 +272,24 @@ def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
     return data._replace(x=sharing.fill_columns(data.x, columns)), queries.over(columns)  # pyright: ignore[reportArgumentType]
 
 
-def _starts(chain: MinibatchChain, start: Start | None, key: Key, options: Options) -> Draw:
-    """Where chains begin, along the first axis: the ends of several short optimisations, or draws of an earlier fit.
+def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, options: Options) -> Draw:
+    """Where chains begin, along the first axis: the ends of several optimisations, or draws of an earlier fit.
 
     Chains forget where they began, but from random weights that takes them far longer.
     """
+    number = max(STARTS, options.chains)
     if start is None:
-
-        def ends(steps: int) -> Draw:
-            optimiser = FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32))
-            return jax.block_until_ready(sharing.modes(chain, optimiser, key, STARTS))
-
         steps = START_STEPS if options.max_steps is None else min(START_STEPS, -(-options.max_steps // 4))
-        if options.time_budget is not None:
-            ends(1)  # Compiles, which is not to be timed.
-            began = time.perf_counter()
-            ends(TIMED_STEPS)
-            each = (time.perf_counter() - began) / TIMED_STEPS
-            steps = min(steps, max(TIMED_STEPS, int(START_SHARE * options.time_budget / each)))
-        found = ends(steps)
-        raise_if_diverged(found)
-        return found
-    rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, STARTS).round().astype(int)
+        return sharing.optimised(posterior, data, key, number, steps)
+    rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, number).round().astype(int)
     some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)
-    weights = sharing.reshaped(chain.posterior.network, some.network, chain.inputs)
-    return jax.tree.map(jnp.asarray, some._replace(network=weights))
-
-
-def make_posterior(data: Data, target: Target, options: Options) -> Posterior:
-    """What is believed of the weights."""
-    target.check_kinds(options.likelihood, options.head)
-    likelihood = target.likelihood(options.likelihood)
-    prior = GaussianPrior(target.prior_precision)
-    return Posterior(mlp(options.hidden, likelihood.width), likelihood, prior, num_data=len(data.x))
+    return jax.tree.map(jnp.asarray, some._replace(network=sharing.reshaped(posterior.network, some.network, data.x)))
 
 
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head = target.head(options.head)
-    optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32))
+    optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32), CLIP)
     return Student(mlp(options.student_hidden, head.width), head, optimiser)
 
 

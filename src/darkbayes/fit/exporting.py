@@ -26,7 +26,10 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     """The student of a finished fit, its weights and its schema."""
     schema, facts = schema_from_dict(read_json(folder / "schema.json")), read_json(folder / "fit.json")
     stored = facts["options"]
-    options = Options(tuple(stored["hidden"]), tuple(stored["student_hidden"]), head=stored.get("head"))
+    # Before there was a choice of heads there was one, which is now the last.
+    options = Options(
+        student_hidden=tuple(stored["student_hidden"]), head=stored.get("head") or schema.target.heads[-1]
+    )
     student = make_student(schema.target, options, updates=1)
     params = load_student(folder / "student.safetensors", student, np.zeros((1, *schema.shape), np.float32))
     return student, params, schema

@@ -23,7 +23,8 @@ import numpy as np
 from darkbayes.checkpoints import named_leaves
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
-from darkbayes.fit.automatic import Fitted, Options, fit, make_posterior, table_queries
+from darkbayes.fit.automatic import Fitted, Options, fit, table_queries
+from darkbayes.fit.choosing import Model, make_posterior
 from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
@@ -56,12 +57,11 @@ def fit_folder(
         The results, which are in the folder as well.
     """
     schema, target = prepared.schema, prepared.schema.target
-    target.check_kinds(options.likelihood, options.head)
     began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
-    wide = make_posterior(prepared.train, target, dataclasses.replace(options, hidden=options.student_hidden))
+    wide = make_posterior(prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0]))
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
@@ -70,7 +70,7 @@ def fit_folder(
     write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     write_bytes(out / MODEL, content)
-    facts, rows = _facts(prepared, fitted, options), []
+    facts, rows = _facts(prepared, fitted), []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
         write_json(out / "dependence.json", dependence(schema, prepared.train_frame, shipped.predict, seed))
@@ -89,13 +89,14 @@ def fit_folder(
     return run.finish("fit", "auto", rows, seed)
 
 
-def _facts(prepared: Prepared, fitted: Fitted, options: Options) -> dict[str, Any]:
+def _facts(prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
     """What was fitted to what."""
     target = prepared.schema.target
     return prepared.facts | {
         "task": target.task,
         "target": target.name,
-        "options": dataclasses.asdict(options),
+        "options": dataclasses.asdict(fitted.options),
+        "model": dataclasses.asdict(fitted.chosen),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(fitted.params)),
         "draws": len(jax.tree.leaves(fitted.draws)[0]),
         "notes": prepared.notes,

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from darkbayes.baselines import raise_if_diverged
 from darkbayes.model import Draw, Posterior
 from darkbayes.student import Context, Queries, mix, mixup
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
+from darkbayes.teacher.microcanonical import MicrocanonicalChain
 from darkbayes.teacher.samplers import AutoStep, default_sampler
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
@@ -31,6 +33,11 @@ LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
 LEAST_GROUPS = 4
 """Groups of columns that fewer are filled up to."""
+ENERGY_ERROR = 5e-3
+"""What a chain on all rows may change its energy by in a step, squared and per weight: far less biases no prediction
+that could be measured, and costs steps."""
+START_BATCH, START_RATE = 100, 5e-3
+"""Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
 MONITORED = 256
 """Queries at which a student is compared with its teacher as it learns."""
 
@@ -51,16 +58,39 @@ def fill_columns(x: Any, columns: int) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, columns - x.shape[1])))
 
 
-def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
-    """The default chain, to be tuned, whose rows are filled up; `batch_size` may be more than there are examples."""
-    posterior.likelihood.check_targets(data.y)
+def filled_rows(data: Data) -> tuple[Data, Array]:
+    """Data with rows repeated from the first on, and how many of them are the examples."""
     number = len(data.x)
     rows = np.arange(filled_up(number, LEAST_ROWS)) % number
-    data = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
-    posterior = posterior.of_shard(number, 1.0)  # All of it, but the number is an array.
+    return Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data)), jnp.asarray(number, jnp.int32)
+
+
+def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
+    """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples."""
+    posterior.likelihood.check_targets(data.y)
+    posterior = posterior.of_shard(len(data.x), 1.0)  # All of it, but the number is an array.
+    data, examples = filled_rows(data)
     sampler = default_sampler(posterior, batch_size)
-    examples = jnp.asarray(number, jnp.int32)
     return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
+
+
+def whole_chain(posterior: Posterior, data: Data, start: Draw, *, burn_in: int, thin: int) -> MicrocanonicalChain:
+    """The default chain on all rows."""
+    posterior.likelihood.check_targets(data.y)
+    posterior = posterior.of_shard(len(data.x), 1.0)
+    data, examples = filled_rows(data)
+    burn, keep = jnp.asarray(burn_in, jnp.int32), jnp.asarray(thin, jnp.int32)
+    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples)
+
+
+def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:
+    """The ends of so many optimisations from random weights, along the first axis; those that diverged left out."""
+    chain = make_chain(posterior, data, START_BATCH)
+    ends = modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, number)
+    finite = np.all([np.isfinite(leaf).reshape(number, -1).all(axis=1) for leaf in jax.tree.leaves(ends)], axis=0)
+    if not finite.any():
+        raise_if_diverged(ends)
+    return jax.tree.map(lambda leaf: leaf[np.flatnonzero(finite)], ends) if not finite.all() else ends
 
 
 def with_arrays(chain: MinibatchChain) -> MinibatchChain:
@@ -73,7 +103,7 @@ def with_arrays(chain: MinibatchChain) -> MinibatchChain:
 
 
 @eqx.filter_jit
-def monitored(chain: MinibatchChain, queries: Queries) -> Array:
+def monitored(chain: MinibatchChain | MicrocanonicalChain, queries: Queries) -> Array:
     """Queries that no student learns from."""
     query_key, init_key, rows_key = jax.random.split(jax.random.key(MONITORED), 3)
     draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
@@ -86,13 +116,19 @@ class FallingAdam(eqx.Module):
 
     rate: float
     updates: Array
+    clip: float | None = None
+    """The norm that gradients are cut down to, if any."""
 
     def _adam(self) -> optax.GradientTransformation:
         def rate(count: Any) -> Array:
             passed = jnp.minimum(jnp.asarray(count, jnp.float32) / self.updates, 1.0)
             return self.rate * 0.5 * (1.0 + jnp.cos(jnp.pi * passed))
 
-        return optax.adam(rate)
+        return (
+            optax.adam(rate)
+            if self.clip is None
+            else optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+        )
 
     def init(self, params: PyTree) -> Any:
         return self._adam().init(params)
@@ -188,12 +224,3 @@ def _to_shape(leaf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     front = leaf.ndim - len(shape)
     cut = leaf[(slice(None),) * front + tuple(slice(size) for size in shape)]
     return np.pad(cut, [(0, 0)] * front + [(0, to - of) for of, to in zip(cut.shape[front:], shape, strict=True)])
-
-
-def share_of_weights(network: Network, x: Any, filled: Any) -> float:
-    """The share of the weights for inputs like `filled` that there are for inputs like `x`."""
-    sizes = [
-        sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(network.init, jax.random.key(0), of)))
-        for of in (x, filled)
-    ]
-    return sizes[0] / sizes[1]

@@ -76,6 +76,13 @@ class Posterior(eqx.Module):
         """The log posterior up to a constant, estimated without bias from the batch."""
         return self.log_prior(draw) + self.full_scale(self.log_likelihood(draw, batch))
 
+    def log_joint(self, draw: Draw, data: Data, examples: Array | None = None) -> Array:
+        """The same from all examples: the rows of `data`, or the first `examples` of them."""
+        each = self.log_likelihood(draw, data)
+        return self.log_prior(draw) + jnp.sum(
+            each if examples is None else jnp.where(jnp.arange(len(each)) < examples, each, 0.0)
+        )
+
     def of_shard(self, examples: int, share: ArrayLike) -> "Posterior":
         """This posterior as seen from a shard of its data, on which a chain spends a share q of its steps.
 

@@ -243,7 +243,7 @@ class NumberTarget(QuantityTarget):
 
     task: ClassVar[str] = "regression"
     likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
-    heads: ClassVar[tuple[str, ...]] = ("gaussian", "mixture")
+    heads: ClassVar[tuple[str, ...]] = ("mixture", "gaussian")
 
     def __post_init__(self) -> None:
         if self.transform not in ("identity", "log"):

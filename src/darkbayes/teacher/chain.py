@@ -17,11 +17,14 @@ from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.errors import Divergence, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
+from darkbayes.teacher.gradients.anchors import svrg
 from darkbayes.teacher.gradients.base import Estimate, Gradients, minibatch_gradients
 from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.types import Array, Chain, Data, Info, Key, PyTree
 
 State = TypeVar("State")
+FEW_BATCHES = 20
+"""Batches in all examples up to which their whole gradient, once in as many steps, is worth its cost."""
 
 
 class MinibatchState(NamedTuple):
@@ -51,8 +54,8 @@ class MinibatchChain(eqx.Module):
     def inputs(self) -> Array:
         return self.data.x
 
-    def init(self, key: Key) -> MinibatchState:
-        params = self.posterior.init(key, self.data.x) if self.start is None else _one_of(key, self.start)
+    def init(self, key: Key, params: Draw | None = None) -> MinibatchState:
+        params = self.posterior.init(key, self.data.x) if params is None else params
         gradients = self.gradients.init(self.posterior, self.data, params)
         return MinibatchState(params, self.transformation.init(params), gradients)
 
@@ -69,12 +72,6 @@ class MinibatchChain(eqx.Module):
         )
         params: Any = optax.apply_updates(state.params, updates)
         return MinibatchState(params, transformation, gradients), Info(-value)
-
-
-def _one_of(key: Key, draws: Draw) -> Draw:
-    """One of several draws, at random."""
-    number = len(jax.tree.leaves(draws)[0])
-    return jax.tree.map(lambda leaf: leaf[jax.random.randint(key, (), 0, number)], draws)
 
 
 def minibatch_chain(
@@ -100,9 +97,11 @@ def minibatch_chain(
         batch_size: examples per step, drawn with replacement; None for all of them. More than there are is refused.
         burn_in: steps before the first draw counts.
         thin: steps between two kept draws.
-        gradients: what a step takes for the gradient, and what else it tells the sampler; `minibatch_gradients` unless
-            given. `control_variates` and `svrg` have less noise; `sgfs` needs `per_example`, `sgrld` `fisher_metric`.
-        start: draws to begin at, along their first axis, of which each chain picks one; None for random weights.
+        gradients: what a step takes for the gradient, and what else it tells the sampler. Unless given, `svrg` for a
+            sampler that waits for `tune` where the examples are few batches, as the noise of plain gradients would keep
+            its steps tiny, and `minibatch_gradients` otherwise. `control_variates` have less noise, too; `sgfs` needs
+            `per_example`, `sgrld` `fisher_metric`.
+        start: draws to begin at, along their first axis, one for each chain; None for random weights.
 
     Returns:
         The chain, for `distil`, `sample` or `tune`.
@@ -113,7 +112,10 @@ def minibatch_chain(
     posterior.check(data)
     if not isinstance(transformation, AutoStep):
         transformation = optax.with_extra_args_support(transformation)
-    gradients = minibatch_gradients() if gradients is None else gradients
+    if gradients is None:
+        batches = 1 if batch_size is None else -(-len(data.x) // batch_size)
+        few = isinstance(transformation, AutoStep) and 1 < batches <= FEW_BATCHES
+        gradients = svrg(batches) if few else minibatch_gradients()
     return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients, start)
 
 
@@ -154,7 +156,15 @@ def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
     """Chains at independent starting points."""
     num_chains = require_count("num_chains", num_chains)
     init_key, step_key = jax.random.split(key)
-    states = jax.vmap(chain.init)(jax.random.split(init_key, num_chains))
+    keys, start = jax.random.split(init_key, num_chains), getattr(chain, "start", None)
+    if start is None:
+        states = jax.vmap(chain.init)(keys)
+    else:
+        # No two chains begin at the same draw, unless there are more of them.
+        places = jnp.resize(
+            jax.random.permutation(jax.random.fold_in(key, 2), len(jax.tree.leaves(start)[0])), num_chains
+        )
+        states = jax.vmap(chain.init)(keys, jax.tree.map(lambda leaf: leaf[places], start))
     none = jnp.full((), -1, jnp.int32)
     return Chains(step_key, jnp.zeros((), jnp.int32), states, Failure(none, none, jnp.zeros(())))
 

@@ -26,7 +26,6 @@ FIRST_PHASE = 1024  # Steps.
 PROBES = 2048  # Rows to measure the curvature and the log posterior on, where there are more.
 POINTS = 32  # Training inputs to watch the predictions at.
 MINIBATCHES = 8  # Gradients from which the noise of minibatches is measured.
-MOST_COMPENSATED = 0.5  # The share of its noise that a sampler which compensates may leave to the minibatches.
 SETTLED = 1.5  # The factor by which the step size may still want to change when burn-in ends.
 RISE = 0.5  # Of the log posterior from the first to the second half of a phase at most, in standard deviations.
 TRIES = 20  # How often a phase is begun again with smaller steps.
@@ -73,13 +72,11 @@ def explore(
     max_burn_in: int,
     latest: float | None,
     monitor: Array | None,
-    live: float,
     label: str | None,
 ) -> Measured:
     """Run chains through their burn-in, a phase after the other, and find the step size of each; see `tune_all`."""
     all_chains = stack("tune_all", [_with_step(chain, jnp.ones((), jnp.float32)) for chain in chains])
     most_stiff = 2 * inflation / (1 + inflation)
-    most_hot = MOST_COMPENSATED if waiting(chains[0]).compensates else heating
     start_key, look_key = jax.random.split(key)
     states = _start(all_chains, start_key, num_chains)
     # A phase of no steps: stiffness is proportional to eta, and tells what the start allows.
@@ -94,8 +91,8 @@ def explore(
             done, phase = done + length, phase + 1
             show(min(done, max_burn_in))
             stiff = np.quantile(seen.stiffness, 0.9, axis=(1, 2))
-            hot = _of_the_live(np.mean(seen.heating, axis=(1, 2)), live, waiting(chains[0]).compensates)
-            change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), most_hot / np.maximum(hot, 1e-30))
+            hot = np.mean(seen.heating, axis=(1, 2))
+            change = np.minimum(most_stiff / np.maximum(stiff, 1e-30), heating / np.maximum(hot, 1e-30))
             used, eta = eta, eta * np.clip(change, 0.1, 10.0)
             tau, rhat = _memory(np.asarray(seen.outputs), length)
             settled = (change < SETTLED) & (change > 1 / SETTLED)
@@ -126,18 +123,6 @@ def _finite_phase(
             return after, seen, eta, took
         eta = np.where(finite, eta, eta / 4)
     raise Divergence("no step size was found at which the chains stay finite: standardise the inputs and targets")
-
-
-def _of_the_live(hot: np.ndarray, live: float, compensates: bool) -> np.ndarray:
-    """The heating of the weights that are heated, a share `live` of those over which its mean `hot` was taken.
-
-    >>> _of_the_live(np.array([0.2]), 0.5, compensates=False), _of_the_live(np.array([0.5]), 0.5, compensates=True)
-    (array([0.4]), array([0.66666667]))
-    """
-    if live == 1.0:
-        return hot
-    added = (hot / (1 - hot) if compensates else hot) / live
-    return added / (1 + added) if compensates else added
 
 
 def _rise(log_density: np.ndarray) -> np.ndarray:
@@ -219,7 +204,7 @@ def _probe(chain: MinibatchChain) -> Data:
 def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Array, Array]:
     """Stiffness and heating at the present draw of a chain."""
     stiff_key, noise_key, batch_key = jax.random.split(key, 3)
-    noise_keys, batch_keys = jax.random.split(noise_key, 2 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
+    noise_keys, batch_keys = jax.random.split(noise_key, 4 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
     probe = _probe(chain)
 
     def estimate(key: Key) -> Estimate:
@@ -237,27 +222,31 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
         moved = jax.jvp(lambda grads: move(noise_keys[0], first._replace(grads=grads)), (first.grads,), (steeper,))[1]
         return jax.tree.map(jnp.negative, moved)
 
-    stiff = largest_eigenvalue(less_far, state.params, stiff_key)
+    stiff, direction = largest_eigenvalue(less_far, state.params, stiff_key)
     if chain.batch_size is None:
         return stiff, jnp.zeros(())
     by_noise = jax.vmap(lambda key: move(key, first))(noise_keys)
     by_batch = jax.lax.map(lambda key: move(noise_keys[0], estimate(key)), batch_keys)
 
-    def share(noisy: Array, batched: Array) -> Array:
-        # The mean of 1 / (a variance estimated from n values) is too large by (n - 1) / (n - 3).
-        n = len(noisy)
-        own = jnp.maximum(jnp.var(noisy, axis=0, ddof=1), 1e-30) * (n - 1) / (n - 3)
-        return jnp.ravel(jnp.var(batched, axis=0, ddof=1) / own)
+    # Minibatches heat the stiffest direction most, as their noise grows with what the data say: along it, in units
+    # of the sampler's own noise, the variances are compared.
+    own = jax.tree.map(lambda noisy: jnp.maximum(jnp.var(noisy, axis=0, ddof=1), 1e-30), by_noise)
+    along = jax.tree.map(lambda leaf, variance: leaf / variance, direction, own)
 
-    added = jnp.mean(jnp.concatenate(jax.tree.leaves(jax.tree.map(share, by_noise, by_batch))))
-    return stiff, added / (1 + added) if waiting(chain).compensates else added
+    def spread(moves: PyTree) -> Array:
+        parts = jax.tree.map(lambda leaf, weight: jnp.sum((leaf * weight).reshape(len(leaf), -1), axis=1), moves, along)
+        return jnp.var(sum(jax.tree.leaves(parts)), ddof=1)
+
+    return stiff, spread(by_batch) / jnp.maximum(spread(by_noise), 1e-30)
 
 
-def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20) -> Array:
-    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration.
+def largest_eigenvalue(
+    operator: Callable[[PyTree], PyTree], like: PyTree, key: Key, iterations: int = 20
+) -> tuple[Array, PyTree]:
+    """The size of the largest eigenvalue of a linear operator on pytrees like `like`, by power iteration; and where to.
 
-    >>> twice = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
-    >>> round(float(twice), 2)
+    >>> size, _ = largest_eigenvalue(lambda v: 2 * v * jnp.arange(1.0, 4.0), jnp.zeros(3), jax.random.key(0))
+    >>> round(float(size), 2)
     6.0
     """
     direction = jax.tree.map(lambda xi, leaf: xi.astype(leaf.dtype), normal_like(key, like), like)
@@ -267,4 +256,5 @@ def largest_eigenvalue(operator: Callable[[PyTree], PyTree], like: PyTree, key: 
         turned = operator(jax.tree.map(lambda leaf: leaf / size.astype(leaf.dtype), carry[0]))
         return turned, optax.tree.norm(turned).astype(jnp.float32)
 
-    return jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))[1]
+    direction, size = jax.lax.fori_loop(0, iterations, iterate, (direction, jnp.zeros(())))
+    return size, direction

@@ -5,7 +5,8 @@ The chains run in phases, each twice as long as the one before. At a few moments
     how stiff the posterior is    the largest eigenvalue s of eta/2 P H, H the Hessian: a step multiplies the distance
                                   from the mode along that direction by 1 - s. Beyond 2 chains diverge; below, SGLD
                                   inflates the variance to 1 / (1 - s/2) of the exact one, and momentum less;
-    how hot minibatches make it   the variance that their gradients add to the sampler's own noise, as a share of it;
+    how hot minibatches make it   the variance that their gradients add to the sampler's own noise along that direction,
+                                  which they heat most, as a share of it;
 
 and after it eta is set so that both keep to their limits at nine of ten moments. Burn-in is over once eta has settled,
 the log posterior rises over a phase no more than it fluctuates, and the phase is many times as long as the predictions
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.data import as_inputs
-from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
+from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.teacher.exploration import Measured, explore, some_of, waiting
 from darkbayes.types import Key
@@ -43,8 +44,8 @@ class Choices:
     stiffness: float
     """eta/2 times the largest preconditioned curvature, at nine of ten moments at most this."""
     heating: float
-    """The share of the noise that comes from minibatches, on top of the sampler's own or, if it takes that into
-    account, within it."""
+    """The noise that minibatches add along the stiffest direction, as a share of the sampler's own: by so much the
+    temperature is above 1 there."""
     burn_in: int
     """Steps."""
     autocorrelation: float
@@ -75,7 +76,7 @@ class Choices:
         )
         return (
             f"step size {self.step_size:.3g}: discretisation inflates the variance along the stiffest direction by "
-            f"{self.inflation:.0%}, minibatches bring {self.heating:.0%} of the noise; burn-in {self.burn_in:,} steps, "
+            f"{self.inflation:.0%}, minibatches add {self.heating:.0%} there; burn-in {self.burn_in:,} steps, "
             f"{ended}; predictions forget where they were within {self.autocorrelation:,.0f} steps, so one draw in "
             f"{self.thin} is kept; {self.steps:,} steps in all, {self.reason}"
         )
@@ -119,7 +120,6 @@ def tune_all(
     within: float | None = None,
     max_steps: int | None = None,
     thin_by: int = 1,
-    live: float = 1.0,
     label: str | None = None,
 ) -> tuple[list[MinibatchChain], list[Choices]]:
     """Tune chains of one kind side by side, such as those on the splits of a data set.
@@ -131,7 +131,7 @@ def tune_all(
         key: where the randomness comes from.
         num_chains: how many chains of each to measure with, and that will run.
         inflation: by how much discretisation may inflate the variance along the stiffest direction.
-        heating: the share of the sampler's own noise that minibatches may add to it.
+        heating: the share of the sampler's own noise that minibatches may add to it along the stiffest direction.
         monitor: inputs to watch the predictions at; by default, some of the training inputs.
         max_burn_in: where to stop looking for the end of burn-in.
         steps: the length in steps, burn-in included, if it is given;
@@ -142,8 +142,6 @@ def tune_all(
             without the student's part. Burn-in gets a third of it.
         max_steps: the length in steps at most, whatever else is asked for; more only for a first draw after burn-in.
         thin_by: what `thin` must be a multiple of (the student's `update_every`).
-        live: the share of the weights that the data can tell anything of; others, such as those of an input that is
-            always zero, are not heated by minibatches, and do not count.
         label: what to call the progress bar; None for no bar.
 
     Returns:
@@ -156,7 +154,6 @@ def tune_all(
         require_count(name, value)
     if max_steps is not None:
         require_count("max_steps", max_steps)
-    require_share("live", live, one=True)
     given = {"steps": steps, "seconds": seconds, "effective": effective}
     if sum(value is not None for value in given.values()) > 1:
         raise InvalidInput(f"only one of steps, seconds and effective may be given, not {given}")
@@ -165,7 +162,7 @@ def tune_all(
     watched = None if monitor is None else some_of(as_inputs(monitor))
     began = time.perf_counter()
     latest = None if within is None else began + within / 3
-    measured = explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, live, label)
+    measured = explore(chains, key, num_chains, inflation, heating, max_burn_in, latest, watched, label)
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)

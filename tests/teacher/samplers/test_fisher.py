@@ -115,17 +115,14 @@ def minibatch_variances(
     return squares.mean(axis=0) / np.diag(covariance)
 
 
-def test_the_noise_of_minibatches_is_not_added_twice(regression: Any) -> None:
-    """Batches of M = 20 of N = 1,000, eta = 0.05. The minibatch alone brings eta/4 N/M = 0.625 of the noise wanted.
+def test_minibatches_add_their_noise_to_the_samplers_own(regression: Any) -> None:
+    """Batches of M = 20 of N = 1,000, eta = 0.05: eta/4 N/M = 0.625 of the noise wanted comes on top, within 8 %.
 
-    The variance is that of the posterior within 8 %: 1 + eta/4, and a standard error of 1.6 %, so that chance alone
-    fails it with probability 1e-4 for another seed. SGLD of the same step on the stiffer weight adds all the noise
-    nevertheless: (1 + eta/4) 1.625 times the variance.
+    The standard error is 1.6 %, so that chance alone fails it with probability 1e-4 for another seed. What is taken off
+    by the diagonal alone would be missing along the soft directions of a posterior that is not diagonal.
     """
-    corrected = db.samplers.fisher_sgld(0.05, prior_precision=1.0, batch_share=0.02)
-    np.testing.assert_allclose(minibatch_variances(corrected, regression, 20, 2000), 1.0, atol=0.08)
-    plain = db.sgld(0.05 / regression[3][1, 1])
-    np.testing.assert_allclose(minibatch_variances(plain, regression, 20, 2000, plain=True)[1], 1.645, atol=0.13)
+    sampler = db.samplers.fisher_sgld(0.05, prior_precision=1.0, batch_share=0.02)
+    np.testing.assert_allclose(minibatch_variances(sampler, regression, 20, 2000), 1.645, atol=0.13)
 
 
 # The update
@@ -141,21 +138,10 @@ def test_an_update_is_what_the_docstring_says() -> None:
         updates, state = update(jnp.asarray(g, jnp.float32), state, key=key)
         squares = squares + max(1 / (t + 1), 1 - decay) * (g**2 - squares)
         scale = 1 / (share * squares / (1 + share) + prior)
-        variance = eta * scale - eta**2 / 4 * scale**2 * squares / (1 + share)
-        noise = np.sqrt(variance) * np.asarray(jax.random.normal(key, (3,)))
+        noise = np.sqrt(eta * scale) * np.asarray(jax.random.normal(key, (3,)))
         np.testing.assert_allclose(state.squares, squares, rtol=1e-5)
         np.testing.assert_allclose(updates, -eta / 2 * scale * g + noise, rtol=1e-4, atol=1e-6)
     assert int(state.count) == 15
-
-
-def test_a_tenth_of_the_noise_is_always_added() -> None:
-    """Where the minibatch brings more than nine tenths of the noise wanted: eta/4 N/M above 0.9."""
-    sampler = db.samplers.fisher_sgld(1.0, prior_precision=1e-6, batch_share=0.01)
-    grads, key = jnp.array([1e3, -1e3]), jax.random.key(0)
-    updates, _ = sampler.update(grads, sampler.init(grads), key=key)
-    scale = 1 / (0.01 / 1.01 * 1e6 + 1e-6)
-    noise = np.sqrt(0.1 * scale) * np.asarray(jax.random.normal(key, (2,)))
-    np.testing.assert_allclose(updates, -0.5 * scale * np.asarray(grads) + noise, rtol=1e-5)
 
 
 def test_weights_that_the_data_say_nothing_about_move_on_the_scale_of_the_prior() -> None:

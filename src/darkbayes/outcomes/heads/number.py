@@ -15,6 +15,9 @@ from darkbayes.outcomes.number import LOG_2PI, NumberPrediction, NumberTarget
 from darkbayes.outcomes.several import SeveralTarget
 from darkbayes.types import Array, ArrayLike, PyTree
 
+LOG_VARIANCES = -14.0, 14.0
+"""What a student may claim of a standardised target; beyond, its loss would run out of numbers."""
+
 
 class Normal(Distribution):
     """Independent Gaussians, one per output, ``mean`` and ``variance`` of shape ``[..., outputs]``."""
@@ -230,7 +233,7 @@ class GaussianHead(_NumberHead):
 
     def _read(self, outputs: Array) -> tuple[Array, Array, Share]:
         number = self.num_outputs
-        mean, log_variance = outputs[:, :number], outputs[:, number : 2 * number]
+        mean, log_variance = outputs[:, :number], jnp.clip(outputs[:, number : 2 * number], *LOG_VARIANCES)
         return mean, log_variance, Share(log_variance, outputs[:, 2 * number :])
 
     def loss(self, outputs: Array, targets: Normal) -> Array:
@@ -256,6 +259,7 @@ class GaussianHead(_NumberHead):
             return graph.add("Gather", outputs, graph.constant(np.asarray([place * self.num_outputs + number])), axis=1)
 
         parts = [{name: part(k, number) for k, name in enumerate(names)} for number in range(self.num_outputs)]
+        parts = [one | {"log_variance": clipped(graph, one["log_variance"])} for one in parts]
         return self._standard(), {"outputs": parts, "components": 1}
 
 
@@ -297,7 +301,9 @@ class MixtureHead(_NumberHead):
     def _mixture(self, outputs: Array) -> NormalMixture:
         parts = outputs[:, : self._mixture_width].reshape(len(outputs), 3, self.components, self.num_outputs)
         logits, means, log_variances = parts.transpose(1, 2, 0, 3)
-        return NormalMixture(jax.nn.log_softmax(logits, axis=0), means, jnp.exp(log_variances))
+        return NormalMixture(
+            jax.nn.log_softmax(logits, axis=0), means, jnp.exp(jnp.clip(log_variances, *LOG_VARIANCES))
+        )
 
     def _share(self, outputs: Array, mixture: NormalMixture) -> Share:
         return Share(jnp.log(mixture.moments().variance), outputs[:, self._mixture_width :])
@@ -325,9 +331,14 @@ class MixtureHead(_NumberHead):
         for number in range(self.num_outputs):
             own = np.arange(self.components) * self.num_outputs + number
             part = {"log_weights": graph.add("LogSoftmax", graph.cast(columns(own), np.float64), axis=1)}
-            part |= {"mean": columns(size + own), "log_variance": columns(2 * size + own)}
+            part |= {"mean": columns(size + own), "log_variance": clipped(graph, columns(2 * size + own))}
             parts.append(part | ({"share": columns([3 * size + number])} if self.decompose else {}))
         return self._standard(), {"outputs": parts, "components": self.components}
+
+
+def clipped(graph: Any, log_variance: str) -> str:
+    """What a graph takes a student's log variance for."""
+    return graph.add("Clip", log_variance, *(graph.constant(np.float32(bound)) for bound in LOG_VARIANCES))
 
 
 def normal_log_prob(y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:

@@ -34,8 +34,6 @@ class AutoStep(eqx.Module):
 
     make: Callable[..., optax.GradientTransformation] = eqx.field(static=True)
     """Makes the transformation from a step size, a number or a schedule."""
-    compensates: bool = eqx.field(static=True, default=False)
-    """Whether it takes the noise of minibatch gradients into account, so that this noise does not heat it."""
     step_size: Array | None = None
     """None until it is found."""
     ramp: int | Array = 0
@@ -76,23 +74,19 @@ class TunableSampler(Protocol[P]):
     def __call__(self, step_size: Literal["auto"], *args: P.args, **settings: P.kwargs) -> AutoStep: ...
 
 
-def auto(*, compensates: bool = False) -> Callable[[Callable[Concatenate[Any, P], Sampler]], TunableSampler[P]]:
+def auto(sampler: Callable[Concatenate[Any, P], Sampler]) -> TunableSampler[P]:
     """Let a sampler, a function of a step size and other settings, take ``step_size="auto"`` as well."""
+    signature = inspect.signature(sampler)
 
-    def wrap(sampler: Callable[Concatenate[Any, P], Sampler]) -> TunableSampler[P]:
-        signature = inspect.signature(sampler)
+    @functools.wraps(sampler)
+    def made(step_size: Any, *args: P.args, **settings: P.kwargs) -> Any:
+        if not isinstance(step_size, str):
+            return sampler(step_size, *args, **settings)
+        if step_size != "auto":
+            raise InvalidInput(f"step_size must be a positive number, a schedule or 'auto', not {step_size!r}")
+        sampler(1.0, *args, **settings)  # The other settings are checked now.
+        given = signature.bind(step_size, *args, **settings).arguments
+        del given["step_size"]
+        return AutoStep(sampler, settings=given)
 
-        @functools.wraps(sampler)
-        def made(step_size: Any, *args: P.args, **settings: P.kwargs) -> Any:
-            if not isinstance(step_size, str):
-                return sampler(step_size, *args, **settings)
-            if step_size != "auto":
-                raise InvalidInput(f"step_size must be a positive number, a schedule or 'auto', not {step_size!r}")
-            sampler(1.0, *args, **settings)  # The other settings are checked now.
-            given = signature.bind(step_size, *args, **settings).arguments
-            del given["step_size"]
-            return AutoStep(sampler, compensates, settings=given)
-
-        return made
-
-    return wrap
+    return made

@@ -34,7 +34,7 @@ class BAOAState(NamedTuple):
     momentum: PyTree
 
 
-@auto()
+@auto
 def baoa(
     step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:

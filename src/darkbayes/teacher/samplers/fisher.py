@@ -5,14 +5,17 @@ the log posterior estimated on M of N examples, V the running mean of g^2 and la
 
     F = s V / (1 + s),   s = M / N        the information in the data about each weight,
     P = 1 / (F + lambda)                  about the posterior variance of each weight, given all others,
-    v     <- (1 - alpha) v + eta/2 P g + sqrt(alpha eta T P - eta^2/4 P^2 C) xi,    xi ~ N(0, I),
+    v     <- (1 - alpha) v + eta/2 P g + sqrt(alpha eta T P) xi,    xi ~ N(0, I),
     theta <- theta + v,
 
-where T is the temperature and C = V / (1 + s) the variance of g, noise that the minibatch brings along and that need
-not be added again. eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of
-C = (N/M) F and of the squares of the exact gradient, F on average, hence the factors; with full-data gradients C = 0
-and F = V. (The prior's part of V is left out: P only sets the pace.) At friction alpha = 1 there is no momentum. What
-is carried along is m = v / sqrt(eta P / 2), whose law depends neither on eta nor on P.
+where T is the temperature. eta has no unit, so that one value suits many data sets. Near the posterior V is the sum of
+the variance of g, (N/M) F, and of the squares of the exact gradient, F on average, hence the factor; with full-data
+gradients F = V. (The prior's part of V is left out: P only sets the pace.) At friction alpha = 1 there is no momentum.
+What is carried along is m = v / sqrt(eta P / 2), whose law depends neither on eta nor on P.
+
+The noise that minibatches bring along is not taken off the sampler's own. Its diagonal, which is all that is known,
+says too much of soft directions, which then freeze, and too little of stiff ones, which heat up; `tune` keeps the step
+small enough for the stiffest instead.
 
 This is the diagonal form of Fisher scoring (Ahn, Korattikara and Welling, 2012) with the noise of Langevin dynamics. P
 changes slowly, so its gradient, which an exact sampler would add, is left out (Li et al., 2016). Once P is frozen the
@@ -49,7 +52,7 @@ class FisherState(NamedTuple):
     friction: Array
 
 
-@auto(compensates=True)
+@auto
 def fisher_sgld(
     step_size: float | optax.Schedule,
     *,
@@ -84,9 +87,7 @@ def fisher_sgld(
     require_share("friction", friction, one=True)
     require_share("decay", decay)
     adapt_steps = check_adapt_steps(adapt_steps)
-    information, excess = 1.0, 0.0
-    if batch_share is not None:
-        information, excess = batch_share / (1 + batch_share), 1 / (1 + batch_share)
+    information = 1.0 if batch_share is None else batch_share / (1 + batch_share)
 
     def init(params: PyTree) -> FisherState:
         zeros = zeros_in_single(params)
@@ -94,16 +95,14 @@ def fisher_sgld(
         return FisherState(jnp.zeros((), jnp.int32), zeros, momentum, jnp.asarray(friction, jnp.float32))
 
     def move(grads: PyTree, state: FisherState, noise: PyTree, **extra: Any) -> tuple[PyTree, FisherState]:
-        step, own = eta(state.count), 2.0 * friction * warmth(state.count)
+        step, spread = eta(state.count), jnp.sqrt(2.0 * friction * warmth(state.count))
         squares = mean_of_squares(state.squares, grads, share_of_new(state.count, decay, adapt_steps))
         strides = jax.tree.map(lambda square: jnp.sqrt(0.5 * step / (information * square + prior_precision)), squares)
 
-        def push(g: Array, square: Array, stride: Array, xi: Array) -> Array:
-            # A tenth at least: no more than most of the noise is trusted to the minibatch.
-            spread = jnp.sqrt(jnp.maximum(own - stride**2 * excess * square, 0.1 * own))
-            return -stride * g.astype(square.dtype) + spread * xi.astype(square.dtype)
+        def push(g: Array, stride: Array, xi: Array) -> Array:
+            return -stride * g.astype(stride.dtype) + spread * xi.astype(stride.dtype)
 
-        momentum = jax.tree.map(push, grads, squares, strides, noise)
+        momentum = jax.tree.map(push, grads, strides, noise)
         if state.momentum is not None:
             momentum = jax.tree.map(lambda new, old: new + (1.0 - friction) * old, momentum, state.momentum)
         kept = None if state.momentum is None else momentum

@@ -42,7 +42,7 @@ class PSGLDState(NamedTuple):
     squares: PyTree
 
 
-@auto()
+@auto
 def psgld(
     step_size: float | optax.Schedule,
     *,

@@ -42,7 +42,7 @@ class ScaleAdaptedState(NamedTuple):
     squares: PyTree
 
 
-@auto()
+@auto
 def scale_adapted_sghmc(
     step_size: float | optax.Schedule,
     friction: float = 0.1,

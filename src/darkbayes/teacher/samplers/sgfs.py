@@ -40,7 +40,7 @@ from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, PyTree
 
 
-@auto(compensates=True)
+@auto
 def sgfs(
     step_size: float | optax.Schedule,
     *,

@@ -28,7 +28,7 @@ from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, PyTree
 
 
-@auto()
+@auto
 def sghmc(
     step_size: float | optax.Schedule,
     friction: float = 0.1,

@@ -29,7 +29,7 @@ class SGLDState(NamedTuple):
     count: Array
 
 
-@auto()
+@auto
 def sgld(
     step_size: float | optax.Schedule, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:

@@ -30,7 +30,7 @@ from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, PyTree
 
 
-@auto(compensates=True)
+@auto
 def sgnht(
     step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
 ) -> optax.GradientTransformationExtraArgs:

@@ -32,7 +32,7 @@ from darkbayes.teacher.samplers.schedules import as_schedule
 from darkbayes.types import Array, PyTree
 
 
-@auto()
+@auto
 def sgrld(
     step_size: float | optax.Schedule,
     *,
