@@ -28,16 +28,9 @@ class Outcomes:
     def kind(
         self, columns: Mapping[str, Column], task: str, notes: list[str], likelihood: str | None = None
     ) -> type[Target]:
-        """The outcome of columns.
+        """The kind of target that columns are, for one of `tasks`, with a likelihood if it must have one.
 
-        Args:
-            columns: those to predict, of the rows that have a value of each.
-            task: one of `tasks`.
-            notes: a choice that was made is added to them, in words.
-            likelihood: one that the outcome must have.
-
-        Returns:
-            The kind of target.
+        A choice that was made is added to the notes, in words.
         """
         if task not in self.tasks:
             raise InvalidInput(f"task must be one of {', '.join(self.tasks)}, not {task!r}")

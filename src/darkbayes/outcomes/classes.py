@@ -41,15 +41,7 @@ class ClassPrediction(Prediction):
 
     @classmethod
     def from_probs(cls, probs: Any, expected_entropy: np.ndarray | None = None) -> "ClassPrediction":
-        """The same from probabilities.
-
-        Args:
-            probs: of each class, ``[rows, classes]``.
-            expected_entropy: of a single draw, ``[rows]``, where it is known.
-
-        Returns:
-            The prediction.
-        """
+        """The same from probabilities, ``[rows, classes]``."""
         with np.errstate(divide="ignore"):
             return cls(np.log(np.asarray(probs, np.float64)), expected_entropy)
 
@@ -175,7 +167,7 @@ class ClassTarget(Target):
         """Text and truth values are classes; so are whole numbers that are few, without a gap from 0 or 1, or two."""
         if len(columns) > 1:
             return None
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         if column.kind != "number":
             return ""
         distinct = np.unique(column.values)
@@ -188,9 +180,7 @@ class ClassTarget(Target):
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        if len(columns) > 1:
-            raise InvalidInput(f"classification predicts one column, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         if column.kind == "number" and (column.values != np.floor(column.values)).any():
             example = column.values[column.values != np.floor(column.values)][0]
             raise InvalidInput(

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice, one_of
+from darkbayes.outcomes.base import Choice
 from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
-from darkbayes.tables.columns import Column, listed
+from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
 POISSON = 1e-7
@@ -124,10 +124,8 @@ class CountTarget(QuantityTarget):
 
     @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
-        if len(columns) > 1:
-            return None
-        ((name, column),) = columns.items()
-        if column.kind != "number":
+        name, column = next(iter(columns.items()))
+        if len(columns) > 1 or column.kind != "number":
             return None
         values, counts = np.unique(column.values, return_counts=True)
         whole = values[0] == 0 and (values == np.floor(values)).all() and len(values) >= LEAST_DISTINCT
@@ -140,9 +138,7 @@ class CountTarget(QuantityTarget):
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        if len(columns) > 1:
-            raise InvalidInput(f"counts predicts one column, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         wrong = column.values[:1] if column.kind != "number" else column.values[~_countable(column.values)]
         if len(wrong):
             shown = repr(wrong[0]) if column.kind != "number" else f"{wrong[0]:g}"
@@ -170,7 +166,7 @@ class CountTarget(QuantityTarget):
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import NegativeBinomial, Poisson
 
-        return (Poisson if one_of(kind, self.likelihoods) == "poisson" else NegativeBinomial)(self.base)
+        return (Poisson if kind == "poisson" else NegativeBinomial)(self.base)
 
     def head(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import CountHead

@@ -11,6 +11,7 @@ spread^2 = v, of whose overall variance e is epistemic,
 and the aleatoric part is what is left.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice, one_of
+from darkbayes.outcomes.base import Choice
 from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
 from darkbayes.outcomes.transform import choose_transform
-from darkbayes.tables.columns import Column, listed
+from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
 
 LOG_2PI = math.log(2 * math.pi)
@@ -95,7 +96,6 @@ class NumberPrediction(QuantityPrediction):
 
     @property
     def gaussian(self) -> dict[str, np.ndarray]:
-        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each output follows, if it is one."""
         parts = {"location": self.location, "spread": self.spread}
         return {name: part[..., 0] for name, part in parts.items()} if self.spread.shape[-1] == 1 else {}
 
@@ -112,7 +112,7 @@ class NumberPrediction(QuantityPrediction):
         )
         spread = np.clip(self.spread, least, most) * scale[:, None]
         location = self.location * scale[:, None] + center[:, None]
-        logs = tuple(target.transform == "log" for target in targets)
+        logs = tuple(target.logarithmic for target in targets)
         own = NumberPrediction(
             self.mean * scale + center, std, noise, doubt, self.log_weights, location, spread, logs, self.joint
         )
@@ -222,9 +222,49 @@ def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return mean * (2 * ndtr(z) - 1) + 2 * deviation * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
 
 
+class NumbersTarget(QuantityTarget):
+    """What one number and several share."""
+
+    task: ClassVar[str] = "regression"
+    likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
+    heads: ClassVar[tuple[str, ...]] = ("gaussian", "mixture")
+
+    @property
+    @abc.abstractmethod
+    def numbers(self) -> "tuple[NumberTarget, ...]":
+        """Each of them."""
+
+    def likelihood(self, kind: str | None = None) -> Any:
+        """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
+        from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
+
+        if kind == "input-noise":
+            return GaussianInputNoise(len(self.numbers))
+        return GaussianSampledNoise(len(self.numbers), *NOISE_PRIOR)
+
+    def head(self, kind: str | None = None) -> Any:
+        from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
+
+        if kind == "mixture":
+            return MixtureHead(COMPONENTS, len(self.numbers), decompose=True)
+        return GaussianHead(len(self.numbers), decompose=True)
+
+    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
+        return prediction.own_unit(self.numbers)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (*MOMENTS, "location", "spread")
+
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
+        components = self.components(arrays, ("location", "spread"))
+        logs = tuple(number.logarithmic for number in self.numbers)
+        return NumberPrediction(**self.moments(arrays), **components, logs=logs)
+
+
 @stored_as("real")
 @dataclasses.dataclass(frozen=True)
-class NumberTarget(QuantityTarget):
+class NumberTarget(NumbersTarget):
     """A target that is a number.
 
     Args:
@@ -241,10 +281,6 @@ class NumberTarget(QuantityTarget):
     low: float
     high: float
 
-    task: ClassVar[str] = "regression"
-    likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
-    heads: ClassVar[tuple[str, ...]] = ("gaussian", "mixture")
-
     def __post_init__(self) -> None:
         if self.transform not in ("identity", "log"):
             raise InvalidInput(f"the transform of {self.name} must be identity or log, not {self.transform!r}")
@@ -256,9 +292,7 @@ class NumberTarget(QuantityTarget):
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
         """Modelled by its logarithm where a quick trial does better with it."""
-        if len(columns) > 1:
-            raise InvalidInput(f"regression predicts one number, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns, "number")
         if column.kind != "number":
             raise InvalidInput(
                 f"regression predicts numbers, but {name!r} holds {column.values[0]!r}: choose the task classification"
@@ -280,23 +314,9 @@ class NumberTarget(QuantityTarget):
             numbers = np.log(numbers)
         return ((numbers - self.center) / self.scale).astype(np.float32)[:, None]
 
-    def likelihood(self, kind: str | None = None) -> Any:
-        """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
-        return number_likelihood(kind, 1)
-
-    def head(self, kind: str | None = None) -> Any:
-        return number_head(kind, 1)
-
-    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        return prediction.own_unit([self])
-
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (*MOMENTS, "location", "spread")
-
-    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
-        components = self.components(arrays, ("location", "spread"))
-        return NumberPrediction(**self.moments(arrays), **components, logs=(self.logarithmic,))
+    def numbers(self) -> "tuple[NumberTarget, ...]":
+        return (self,)
 
     @property
     def logarithmic(self) -> bool:
@@ -307,31 +327,9 @@ class NumberTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, components, np.float64)
 
-    def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
-        """With the Gaussian that the target, or its logarithm, follows, if it is one."""
-        return super().answer(prediction, level) | {name: part[:, 0] for name, part in prediction.gaussian.items()}
-
     @property
     def ranges(self) -> list[dict[str, Any]]:
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
-
-
-def number_likelihood(kind: str | None, outputs: int) -> Any:
-    """The likelihood of so many numbers, by its name."""
-    from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
-
-    if one_of(kind, NumberTarget.likelihoods) == "input-noise":
-        return GaussianInputNoise(outputs)
-    return GaussianSampledNoise(outputs, *NOISE_PRIOR)
-
-
-def number_head(kind: str | None, outputs: int) -> Any:
-    """The head of so many numbers, by its name."""
-    from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
-
-    if one_of(kind, NumberTarget.heads) == "mixture":
-        return MixtureHead(COMPONENTS, outputs, decompose=True)
-    return GaussianHead(outputs, decompose=True)
 
 
 COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
@@ -342,16 +340,9 @@ def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -
     """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
 
     All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
-    distributions lose too much in float32 where the spread is small.
-
-    Args:
-        graph: to write into.
-        target: the number.
-        parts: the names of `mean` and `log_variance`, and of `log_weights` and `share` where the head has them;
-            ``[batch, components]``, `share` ``[batch, 1]``.
-
-    Returns:
-        The name of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
+    distributions lose too much in float32 where the spread is small. `parts` names `mean` and `log_variance`, and
+    `log_weights` and `share` where the head has them; ``[batch, components]``, `share` ``[batch, 1]``. Returns the name
+    of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
     """
     last, mixed = graph.constant(np.asarray([1])), "log_weights" in parts
     scale, center, one, half, zero = (graph.constant(np.float64(x)) for x in (target.scale, target.center, 1, 0.5, 0))

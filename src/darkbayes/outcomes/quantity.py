@@ -101,6 +101,14 @@ class QuantityPrediction(Prediction):
         """The value that is exceeded with probability 1 - `share`, ``[rows, outputs]``."""
 
     @property
+    def gaussian(self) -> dict[str, np.ndarray]:
+        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each output, or its logarithm, follows.
+
+        Nothing where it is none, or several.
+        """
+        return {}
+
+    @property
     def middle(self) -> np.ndarray:
         """The value that is as likely exceeded as not."""
         return self.quantile(0.5)
@@ -185,9 +193,9 @@ class QuantityTarget(Target):
         return columns
 
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """Moments and interval; of several outputs, lists in the order of `names`."""
+        """Moments, interval and Gaussian; of several outputs, lists in the order of `names`."""
         columns = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
-        columns["interval"] = np.stack(prediction.interval(level), axis=-1)
+        columns = columns | {"interval": np.stack(prediction.interval(level), axis=-1)} | prediction.gaussian
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns

@@ -60,9 +60,14 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
 
         return write_fitted(folder)
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
-    quick = ", quick preset (a subset)" if results["preset"] == "quick" else ""
+    quick, cautions = "", []
+    if results["preset"] == "quick":
+        quick = ", quick preset (a subset)"
+        if words.quick:
+            cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
+    if config.get("on") == "validation":
+        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
     sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
-    learning, cautions = _learning(folder, results, words), _cautions(words, results, config)
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
         Listing("Before you compare", cautions) if cautions else None,
@@ -71,7 +76,7 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
         _sizes(sizes, names) if sizes else None,
         _choices(results),
-        _chains(results, learning),
+        _chains(results, _learning(folder, results, words)),
         Section("How this was made", [Facts(results["provenance"])]),
         Section("Settings", [Facts(config)]),
     ]
@@ -91,16 +96,6 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     if draw is None:
         raise InvalidInput(f"--figure {path} does not apply to {results['experiment']}, which has none: leave it out")
     write_image(draw(), path)
-
-
-def _cautions(words: RunWords, results: Results, config: Config) -> list[str]:
-    """What a reader must know before comparing the numbers with others."""
-    cautions = []
-    if results["preset"] == "quick" and words.quick:
-        cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
-    if config.get("on") == "validation":
-        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
-    return cautions
 
 
 def _results(results: Results, names: Names, words: RunWords) -> Section:
@@ -137,7 +132,12 @@ def _chains(results: Results, learning: Section | None) -> Section | None:
 
 def _learning(folder: Path, results: Results, words: RunWords) -> Section | None:
     """How the students learned, with the level at which one stopped where that is known; of the first trial."""
-    curves = _curves(folder)
+    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
+    curves = {}
+    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if known := [line for line in lines if line["kl"] is not None]:
+            curves[teachers.student_label(path.parent.name)] = known
     if not curves:
         return None
     diagnoses = {
@@ -151,13 +151,3 @@ def _learning(folder: Path, results: Results, words: RunWords) -> Section | None
     drawing = learning_curves(curves, plateaus, errors[len(errors) // 2] if errors else None)
     alt = f"Curves of the divergence from the teacher against steps, for {', '.join(curves)}."
     return Section("How the students learned", [Figure(drawing, caption, alt)])
-
-
-def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
-    """What each student's distillation wrote as it went, for the first trial where each has a folder of its own."""
-    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
-    curves = {}
-    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        curves[teachers.student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
-    return {name: lines for name, lines in curves.items() if lines}
