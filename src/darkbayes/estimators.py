@@ -33,15 +33,9 @@ from darkbayes.version import __version__
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import (
-        assert_all_finite,
-        check_consistent_length,
-        check_is_fitted,
-        column_or_1d,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
@@ -277,7 +271,6 @@ class DistilledRegressor(RegressorMixin, _Distilled):
     """
 
     def __sklearn_tags__(self) -> Any:
-        """It predicts several numbers as well."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags

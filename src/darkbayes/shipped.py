@@ -41,10 +41,9 @@ class Shipped:
         options.intra_op_num_threads = require_count("threads", threads)
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
         try:
-            self._session = onnxruntime.InferenceSession(
-                content or self.path, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = onnxruntime.InferenceSession(content or self.path, options, providers=providers)
         except Exception as problem:  # onnxruntime's own errors share no other base.
             raise RunError(
                 f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "
@@ -66,15 +65,21 @@ class Shipped:
             raise RunError(f"{self.path} does not compute {', '.join(sorted(lost))}: export the run again")
 
     def predict(self, inputs: Frame | np.ndarray) -> Prediction:
-        """What the student predicts.
+        """What the student predicts, in the target's own unit.
 
         Args:
             inputs: rows of a frame, or images ``[rows, channels, height, width]`` of values 0 to 255.
-
-        Returns:
-            The prediction, in the target's own unit.
         """
-        self._check(inputs)
+        if isinstance(self.schema, TableSchema):
+            if not isinstance(inputs, dict):
+                raise InvalidInput(f"{self.path} reads a table: give a frame, not {type(inputs).__name__}")
+            lost = [column.name for column in self.schema.columns if column.name not in inputs]
+            if lost:
+                raise InvalidInput(f"the frame has no column {lost[0]!r}: give all that the student reads")
+        elif not isinstance(inputs, np.ndarray) or inputs.shape[1:] != self.schema.shape:
+            given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
+            size = ", ".join(map(str, self.schema.shape))
+            raise InvalidInput(f"{self.path} reads images [rows, {size}], not {given}")
         values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
 
@@ -85,19 +90,6 @@ class Shipped:
             numbers = {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
             return self.predict(missing | numbers)[:0]
         return self.predict(np.zeros((1, *self.schema.shape), np.float32))[:0]
-
-    def _check(self, inputs: Frame | np.ndarray) -> None:
-        if isinstance(self.schema, TableSchema):
-            if not isinstance(inputs, dict):
-                raise InvalidInput(f"{self.path} reads a table: give a frame, not {type(inputs).__name__}")
-            lost = [column.name for column in self.schema.columns if column.name not in inputs]
-            if lost:
-                raise InvalidInput(f"the frame has no column {lost[0]!r}: give all that the student reads")
-        elif not isinstance(inputs, np.ndarray) or inputs.shape[1:] != self.schema.shape:
-            given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
-            raise InvalidInput(
-                f"{self.path} reads images [rows, {', '.join(map(str, self.schema.shape))}], not {given}"
-            )
 
 
 def _model_file(path: Path) -> Path:

@@ -33,9 +33,6 @@ from darkbayes.types import PyTree
 if TYPE_CHECKING:
     from darkbayes.export.graph import Graph
 
-SCHEMA_PROPERTY = "darkbayes.schema"
-"""Under which name the file holds its schema, as JSON."""
-
 
 def to_onnx(
     student: Student, params: PyTree, schema: Schema | None = None, *, shape: Sequence[int] | None = None
@@ -71,14 +68,17 @@ def to_onnx(
 
     size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
     graph, described = Graph(), _layers(student, params, size)
-    outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
-    target, parts = student.head.write(graph, outputs)
+    x = _inputs(graph, schema, size)
+    for place, (layer, weights) in enumerate(with_weights(described, params)):
+        x = _layer(graph, layer, weights, x, size, str(place))
+        size = shape_after(layer, weights, size)
+    target, parts = student.head.write(graph, x)
     if schema is None:
         target.write_outputs(graph, parts)
         return graph.written("student", {})
     schema.target.write_outputs(graph, parts)
     stored = json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
-    return graph.written("student", {SCHEMA_PROPERTY: stored})
+    return graph.written("student", {"darkbayes.schema": stored})
 
 
 def _check_head(head: Head, target: Any) -> None:
@@ -148,14 +148,6 @@ def _categories(graph: "Graph", schema: TableSchema) -> str:
     )
 
 
-def _network(graph: "Graph", described: tuple[Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
-    """The network's outputs from its inputs."""
-    for place, (layer, weights) in enumerate(with_weights(described, params)):
-        x = _layer(graph, layer, weights, x, shape, str(place))
-        shape = shape_after(layer, weights, shape)
-    return x
-
-
 def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
     """What one layer makes of `x`, which has a shape without the batch."""
 
@@ -179,7 +171,11 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
             bias = [stored("bias")] if layer.affine and layer.bias else []
             return graph.add("LayerNormalization", x, scale, *bias, axis=-layer.axes, epsilon=layer.epsilon)
         case layers.Activation():
-            return _activation(graph, layer.name, x)
+            if layer.name == "silu":
+                return graph.add("Mul", x, graph.add("Sigmoid", x))
+            if layer.name == "gelu_tanh":
+                return graph.add("Gelu", x, approximate="tanh")
+            return graph.add(_OPERATORS[layer.name], x)
         case layers.MaxPool2d() | layers.AvgPool2d():
             window: dict[str, Any] = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.steps)}
             window["pads"] = pair(layer.padding) * 2
@@ -206,11 +202,3 @@ _OPERATORS = {
     "selu": "Selu",
 }
 """The operators of activations that are one; their defaults are those of JAX."""
-
-
-def _activation(graph: "Graph", name: str, x: str) -> str:
-    if name == "silu":
-        return graph.add("Mul", x, graph.add("Sigmoid", x))
-    if name == "gelu_tanh":
-        return graph.add("Gelu", x, approximate="tanh")
-    return graph.add(_OPERATORS[name], x)

@@ -47,11 +47,9 @@ class Prediction(abc.ABC):
         return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(next(iter(self.arrays().values())))
 
     def __getitem__(self, rows: Any) -> Self:
-        """The same of some rows."""
         return dataclasses.replace(self, **{name: value[rows] for name, value in self.arrays().items()})
 
     def joined(self, others: Sequence[Self]) -> Self:

@@ -22,7 +22,6 @@ class Outcomes:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What may be asked for."""
         return (AUTO, *sorted({kind.task for kind in self.kinds}))
 
     def kind(

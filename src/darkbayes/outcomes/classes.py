@@ -50,14 +50,9 @@ class ClassPrediction(Prediction):
         """The probability of each class."""
         return np.exp(self.log_probs)
 
-    @property
-    def aim(self) -> np.ndarray:
-        return self.probs
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean of the one-hot target, which is the probabilities."""
-        return self.probs
+    aim = probs
+    mean = probs
+    """The mean of the one-hot target."""
 
     @property
     def variance(self) -> np.ndarray:
@@ -70,14 +65,8 @@ class ClassPrediction(Prediction):
         probs = self.probs
         return -np.sum(np.where(probs > 0, probs * np.where(probs > 0, self.log_probs, 0.0), 0.0), axis=-1)
 
-    @property
-    def uncertainty(self) -> np.ndarray:
-        return self.entropy
-
-    @property
-    def total(self) -> np.ndarray:
-        """The entropy."""
-        return self.entropy
+    uncertainty = entropy
+    total = entropy
 
     @property
     def aleatoric(self) -> np.ndarray:
@@ -117,7 +106,6 @@ class ClassPrediction(Prediction):
         return self.log_probs.argmax(axis=-1) == self.codes(y)
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
-        """Log likelihood, error in per cent, Brier score and calibration error."""
         probs, right = self.probs, self.right(y)
         confidence, own = probs.max(axis=-1), np.exp(self.log_prob(y))
         bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
@@ -237,8 +225,7 @@ class ClassTarget(Target):
             raise InvalidInput(f"{self.name} holds {unknown[0]!r}, which is none of the classes {list(self.classes)}")
         return np.asarray([number[name] for name in values.tolist()], np.int32)
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        return self.truth(values)
+    encode = truth
 
     @property
     def most_entropy(self) -> float:
@@ -268,7 +255,6 @@ class ClassTarget(Target):
         return ClassPrediction.from_probs(arrays["probs"], expected)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        """Probabilities, and the entropy with its parts where the head has them."""
         number, logs = len(self.classes), graph.add("LogSoftmax", parts["logits"], axis=1)
         probs, last = graph.add("Exp", logs), graph.constant(np.asarray([1]))
         entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
@@ -289,21 +275,23 @@ class ClassTarget(Target):
             return np.asarray([name == TRUTH[1] for name in self.classes], bool)
         return objects(self.classes)
 
-    def _headline(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
-        best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
-        return {"prediction": self.labels[best], "probability": prediction.probs.max(axis=1, initial=0.0)}
-
-    def _entropies(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
-        noise, doubt = prediction.parts
-        return {"entropy": prediction.entropy, "expected_entropy": noise, "mutual_information": doubt}
-
     def table(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
-        """The most probable class as it is in the user's own files, the probabilities of all, and the entropies."""
-        probs = {f"probability_{name}": prediction.probs[:, k] for k, name in enumerate(self.classes)}
-        return self._headline(prediction) | probs | self._entropies(prediction)
+        answer = self.answer(prediction, level)
+        headline = {name: answer.pop(name) for name in ("prediction", "probability")}
+        each = {f"probability_{name}": probs for name, probs in zip(self.classes, answer.pop("probs").T, strict=True)}
+        return headline | each | answer
 
     def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
-        return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
+        best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
+        noise, doubt = prediction.parts
+        return {
+            "prediction": self.labels[best],
+            "probability": prediction.probs.max(axis=1, initial=0.0),
+            "entropy": prediction.entropy,
+            "expected_entropy": noise,
+            "mutual_information": doubt,
+            "probs": prediction.probs,
+        }
 
     @property
     def arithmetic(self) -> str:

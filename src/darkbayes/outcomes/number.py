@@ -165,7 +165,6 @@ class NumberPrediction(QuantityPrediction):
         return log_sum_exp(self.log_weights + self._components(y))
 
     def log_prob(self, y: Any) -> np.ndarray:
-        """The log density of all outputs of a row together; minus infinity where it cannot be."""
         if self.joint:
             return log_sum_exp(self.log_weights[:, 0] + self._components(y).sum(axis=1))
         return self.log_prob_each(y).sum(axis=1)
@@ -175,7 +174,6 @@ class NumberPrediction(QuantityPrediction):
         return self.log_prob(self.mean + (self.shaped(y) - self.mean) / scale) - self.mean.shape[1] * math.log(scale)
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The probability of a value below `y`, for each output by itself."""
         z = (self._modelled(y)[0][..., None] - self.location) / self.spread
         return np.sum(np.exp(self.log_weights) * ndtr(z), axis=-1)
 

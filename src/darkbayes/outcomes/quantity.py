@@ -37,13 +37,9 @@ class QuantityPrediction(Prediction):
 
     @property
     def variance(self) -> np.ndarray:
-        """The whole variance."""
         return self.std**2
 
-    @property
-    def total(self) -> np.ndarray:
-        """The whole variance."""
-        return self.variance
+    total = variance
 
     @property
     def aleatoric(self) -> np.ndarray:
@@ -88,7 +84,6 @@ class QuantityPrediction(Prediction):
         return truth
 
     def output(self, place: int) -> Self:
-        """The prediction of one output by itself."""
         one = slice(place, place + 1)
         return dataclasses.replace(self, **{name: value[:, one] for name, value in self.arrays().items()})
 
@@ -125,7 +120,6 @@ class QuantityPrediction(Prediction):
         return (low <= truth) & (truth <= high)
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
-        """Log likelihood, squared error and coverage; of several outputs, the sum, and means over them."""
         with np.errstate(over="ignore"):
             squares = (self.mean - self.shaped(y)) ** 2
         return {
@@ -150,7 +144,6 @@ class QuantityTarget(Target):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the outputs are called."""
         return (self.name,)
 
     @property
@@ -175,21 +168,15 @@ class QuantityTarget(Target):
         parts["log_weights"] = np.zeros_like(parts[names[0]]) if weights is None else np.asarray(weights, np.float64)
         return parts | {"log_weights": parts["log_weights"].reshape(shape)}
 
-    def _named(self, prefix: str, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """Moments and interval of an output, as files of predictions name them."""
-        low, high = prediction.interval(level)
-        percent = f"{100 * level:g}"
-        noise, doubt = (np.sqrt(part) for part in prediction.parts)
-        columns = {"mean": prediction.mean[:, 0], "std": prediction.std[:, 0], "aleatoric_std": noise}
-        columns |= {"epistemic_std": doubt, f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
-        return {prefix + name: values for name, values in columns.items()}
-
     def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        if len(self.names) == 1:
-            return self._named("", prediction, level)
-        columns = {}
+        columns, percent = {}, f"{100 * level:g}"
         for place, name in enumerate(self.names):
-            columns |= self._named(f"{name}_", prediction.output(place), level)
+            own, prefix = prediction.output(place), f"{name}_" if len(self.names) > 1 else ""
+            noise, doubt = (np.sqrt(part) for part in own.parts)
+            moments = {"mean": own.mean[:, 0], "std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
+            low, high = own.interval(level)
+            moments |= {f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
+            columns |= {prefix + column: values for column, values in moments.items()}
         return columns
 
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
@@ -223,7 +210,6 @@ class QuantityTarget(Target):
         """For each output its name, `low` and `high` of what was seen, and the `transform` that it is modelled by."""
 
     def answer_form(self) -> dict[str, Any]:
-        """A number for each moment and two for the interval, or lists of them."""
         about = {
             "mean": "",
             "std": "Of the whole: its square is the sum of the next two's squares.",

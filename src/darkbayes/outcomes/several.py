@@ -26,7 +26,6 @@ class SeveralTarget(NumbersTarget):
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The names of all."""
         return ", ".join(self.names)
 
     @property

@@ -35,10 +35,9 @@ class TransformChoice:
     def __str__(self) -> str:
         if self.log is None:
             return "it is modelled as it is: not all of its values are positive"
-        found = (
-            f"log likelihood per row in a quick trial {self.log:.2f} with the logarithm, {self.identity:.2f} without"
-        )
-        return f"it is modelled {'by its logarithm' if self.transform == 'log' else 'as it is'} ({found})"
+        how = "by its logarithm" if self.transform == "log" else "as it is"
+        compared = f"{self.log:.2f} with the logarithm, {self.identity:.2f} without"
+        return f"it is modelled {how} (log likelihood per row in a quick trial {compared})"
 
 
 def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
@@ -56,24 +55,19 @@ def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
     'identity'
     """
     y = np.asarray(y, np.float64)
-    rows, columns = _spread(len(y), MOST_ROWS), _spread(inputs.shape[1], MOST_INPUTS)
-    y = y[rows]
-    vectors = np.linalg.eigh(_kernel(np.asarray(inputs[np.ix_(rows, columns)], np.float64)))
+    rows, columns = (
+        np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
+        for count, most in ((len(y), MOST_ROWS), (inputs.shape[1], MOST_INPUTS))
+    )
+    y, x = y[rows], np.asarray(inputs[np.ix_(rows, columns)], np.float64)
+    products = x @ x.T / x.shape[1]
+    squares = np.diag(products)
+    vectors = np.linalg.eigh(products + np.exp(products - (squares[:, None] + squares[None, :]) / 2))
     identity = _log_likelihood(vectors, y)
     if not (y > 0).all():
         return TransformChoice("identity", identity, None)
     log = _log_likelihood(vectors, np.log(y)) - float(np.log(y).mean())
     return TransformChoice("log" if log > identity + MARGIN else "identity", identity, log)
-
-
-def _spread(count: int, most: int) -> np.ndarray:
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
-
-
-def _kernel(x: np.ndarray) -> np.ndarray:
-    products = x @ x.T / x.shape[1]
-    squares = np.diag(products)
-    return products + np.exp(products - (squares[:, None] + squares[None, :]) / 2)
 
 
 def _log_likelihood(kernel: tuple[np.ndarray, np.ndarray], y: np.ndarray) -> float:

@@ -17,7 +17,6 @@ class Note(NamedTuple):
 
     text: str
     tone: Literal["plain", "lead", "small", "strong"] = "plain"
-    kind = "note"
 
 
 class Listing(NamedTuple):
@@ -25,7 +24,6 @@ class Listing(NamedTuple):
 
     title: str
     items: Sequence[str]
-    kind = "listing"
 
 
 class Figure(NamedTuple):
@@ -36,7 +34,6 @@ class Figure(NamedTuple):
     alt: str
     title: str = ""
     """Where given, the picture is one of several `Cards`."""
-    kind = "figure"
 
     @property
     def source(self) -> str:
@@ -57,14 +54,12 @@ class Cards(NamedTuple):
     """Small figures side by side, as many as there is room for."""
 
     figures: Sequence[Figure]
-    kind = "cards"
 
 
 class Gallery(NamedTuple):
     """Images side by side: where each is, its source, and what is predicted of it (an `Example`)."""
 
     images: Sequence[tuple[str, str, Any]]
-    kind = "gallery"
 
 
 class Tiles(NamedTuple):
@@ -72,14 +67,12 @@ class Tiles(NamedTuple):
 
     tiles: Sequence[Any]
     noise: float
-    kind = "tiles"
 
 
 class Facts(NamedTuple):
     """Names and values."""
 
     pairs: Mapping[str, Any]
-    kind = "facts"
 
 
 class Section(NamedTuple):
@@ -89,7 +82,6 @@ class Section(NamedTuple):
     parts: Sequence["Part"]
     folded: bool = False
     """Whether only its heading is seen until it is opened."""
-    kind = "section"
 
 
 Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Facts | Section

@@ -67,12 +67,15 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
             cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
     if config.get("on") == "validation":
         cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
-    sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
+    tables, sizes = pivot(results, names=names), [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
+    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
+    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
+        footnote += f" Bold: the better of {' and '.join(map(names.method, names.rivals))}."
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
         Listing("Before you compare", cautions) if cautions else None,
         Note(words.summary, "strong") if words.summary else None,
-        _results(results, names, words),
+        Section("Results", [*tables, Note(footnote, "small")]),
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
         _sizes(sizes, names) if sizes else None,
         _choices(results),
@@ -96,14 +99,6 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     if draw is None:
         raise InvalidInput(f"--figure {path} does not apply to {results['experiment']}, which has none: leave it out")
     write_image(draw(), path)
-
-
-def _results(results: Results, names: Names, words: RunWords) -> Section:
-    tables = pivot(results, names=names)
-    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
-    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
-        footnote += f" Bold: the better of {' and '.join(names.method(rival) for rival in names.rivals)}."
-    return Section("Results", [*tables, Note(footnote, "small")])
 
 
 def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:

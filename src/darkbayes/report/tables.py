@@ -46,13 +46,11 @@ class Names:
     """Two methods that stand side by side in the tables by data set, the better one marked."""
 
     def method(self, name: str) -> str:
-        """What a method is called."""
         if INPUT_NOISE in name:
             return f"{self.method(name.replace(INPUT_NOISE, ''))}, noise from the input"
         return self.methods.get(name, name)
 
     def metric(self, name: str) -> str:
-        """What a metric is called."""
         return self.metrics.get(name) or METRICS.get(name, (name, ""))[0]
 
     def table(self, metric: str) -> str:
@@ -78,13 +76,6 @@ class Table(NamedTuple):
     header: list[str]
     rows: list[list[str]]
     notes: list[str]
-    kind = "table"
-
-
-def group_table(corner: str, groups: Mapping[str, Any], columns: Mapping[str, Callable[[Any], str]]) -> Table:
-    """A table with a row for each group of something, by its label, and what `columns` write of it."""
-    rows = [[label, *(write(group) for write in columns.values())] for label, group in groups.items()]
-    return Table("", [corner, *columns], rows, [])
 
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:

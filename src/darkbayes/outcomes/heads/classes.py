@@ -21,7 +21,6 @@ class Categorical(Distribution):
 
     @property
     def probs(self) -> Array:
-        """The probability of each class."""
         return jnp.exp(self.log_probs)
 
     @property
@@ -122,14 +121,11 @@ class SoftmaxHead(Head):
         log_probs = jax.nn.log_softmax(outputs[:, : self.num_classes])
         loss = -jnp.sum(jnp.mean(targets.probs, axis=0) * log_probs, axis=-1)
         if self.decompose:
-            loss += self._entropy_loss(outputs, jnp.mean(targets.entropy, axis=0))
+            # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
+            most, target = np.log(self.num_classes), jnp.mean(targets.entropy, axis=0)
+            share = jnp.clip(self._expected_entropy(outputs) / most, 1e-7, 1 - 1e-7)
+            loss += -(target / most * jnp.log(share) + (1 - target / most) * jnp.log1p(-share))
         return loss
-
-    def _entropy_loss(self, outputs: Array, target: Array) -> Array:
-        # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
-        most = np.log(self.num_classes)
-        share = jnp.clip(self._expected_entropy(outputs) / most, 1e-7, 1 - 1e-7)
-        return -(target / most * jnp.log(share) + (1 - target / most) * jnp.log1p(-share))
 
     def _expected_entropy(self, outputs: Array) -> Array:
         # The class probabilities are not to be bent to please this head.

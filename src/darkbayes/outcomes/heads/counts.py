@@ -46,18 +46,14 @@ class CountDraw(Distribution):
 
     @property
     def variance(self) -> Array:
-        """Of the count."""
         return self.rate if self.dispersion is None else self.rate + self.dispersion * self.rate**2
 
     @property
     def log_rate(self) -> Array:
         """The expected logarithm of the rate that a count is drawn from."""
-        logarithm = jnp.log(self.rate)
-        return (
-            logarithm
-            if self.dispersion is None
-            else logarithm + digamma(1 / self.dispersion) + jnp.log(self.dispersion)
-        )
+        if self.dispersion is None:
+            return jnp.log(self.rate)
+        return jnp.log(self.rate) + digamma(1 / self.dispersion) + jnp.log(self.dispersion)
 
     def log_prob(self, y: Array) -> Array:
         if self.dispersion is None:
@@ -69,7 +65,6 @@ class CountDraw(Distribution):
         return jnp.sum(logs - gammaln(y + 1), axis=-1)
 
     def statistics(self) -> Statistics:
-        """The first two moments and their aleatoric part follow from these."""
         return {"mean": self.rate, "variance": self.variance}
 
     def outputs(self) -> Array:
@@ -102,7 +97,6 @@ class CountMixture(eqx.Module):
     dispersion: Array
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> CountPrediction:
-        """The same in numpy."""
         return CountPrediction.of_mixture(self.log_weights, self.rate, self.dispersion, aleatoric, epistemic)
 
 
@@ -188,10 +182,8 @@ class CountHead(Head):
         if self.decompose:
             draws = len(targets.rate)
             between = jnp.var(targets.rate, axis=0) * (draws / max(draws - 1, 1))
-            parts, logs = (
-                jnp.concatenate([jnp.mean(targets.variance, axis=0), between], axis=1),
-                self._log_parts(outputs),
-            )
+            parts = jnp.concatenate([jnp.mean(targets.variance, axis=0), between], axis=1)
+            logs = self._log_parts(outputs)
             loss += 0.5 * jnp.sum(logs + parts * jnp.exp(-logs), axis=-1)
         return loss
 
@@ -203,7 +195,7 @@ class CountHead(Head):
 
     def divergence(self, average: Any, outputs: Array) -> Array:
         log_mean, _, log_variance = self._read(outputs)
-        teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
+        teacher = Normal.averaged(average.mean, average.variance).distribution
         return kl_normal(teacher, Normal(jnp.exp(log_mean), jnp.exp(log_variance)))
 
     def write(self, graph: Any, outputs: str) -> tuple[CountTarget, dict[str, Any]]:

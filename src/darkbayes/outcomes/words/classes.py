@@ -39,7 +39,6 @@ class ClassWords(Words):
     )
 
     def __init__(self, target: Any):
-        """Of a target with a `name` and `classes`."""
         self.name, self.classes = target.name, target.classes
         self.about = f"{self.name}, one of {len(self.classes)} classes"
 

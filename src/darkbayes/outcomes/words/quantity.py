@@ -178,7 +178,6 @@ class SeveralWords(QuantityWords):
     """The words of several outputs, of which each has its own."""
 
     def __init__(self, parts: Sequence[QuantityWords]):
-        """Of the words of each output."""
         self.parts, self.name = tuple(parts), listing([part.name for part in parts])
         self.about = "; ".join(part.about for part in parts)
 

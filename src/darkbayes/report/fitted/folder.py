@@ -34,7 +34,6 @@ class FittedRun:
 
     @property
     def words(self) -> Words:
-        """What is said of what is predicted."""
         target: Any = self.schema.target
         return target.words()
 
@@ -45,7 +44,6 @@ class FittedRun:
 
     @property
     def ignored(self) -> dict[str, str]:
-        """Columns that are not read, and why."""
         return self.schema.ignored if isinstance(self.schema, TableSchema) else {}
 
     @property

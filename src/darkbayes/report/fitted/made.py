@@ -34,14 +34,23 @@ def how_it_was_made(run: FittedRun) -> Section:
     names: dict[str, str] = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
     metrics = {row["metric"] for row in run.results["rows"]}
     scores = {METRICS[metric][0]: text for metric, text in SCORES.items() if metric in metrics}
+    chains: list[Part] = [Note("This run did not keep what its chains predicted.")]
+    if table := teachers.chains_table(run.results):
+        line = teachers.chains_line(run.results)
+        chains = [
+            Note(f"The teacher is explored by chains from different starts. Here: {line}."),
+            # Of one student there is one row, which is easier to read from top to bottom.
+            Facts(dict(zip(table.header[2:-1], table.rows[0][2:-1], strict=True))),
+            Note(teachers.CHAINS_CAPTION, "small"),
+        ]
     sections = [
         Section("What was chosen, and why", [Facts(_chosen(run))]),
-        Section("Did the chains agree?", _chains(run)),
-        Section("Columns", [_columns(run)]) if run.columns else None,
+        Section("Did the chains agree?", chains),
+        *([Section("Columns", [_columns(run)])] if run.columns else []),
         Section("Words on this page", [Facts(GLOSSARY | scores)]),
         Section("Origin", [Facts({names.get(name, name): value for name, value in origin.items()})]),
     ]
-    return Section("How this was made", [section for section in sections if section is not None], folded=True)
+    return Section("How this was made", sections, folded=True)
 
 
 def _chosen(run: FittedRun) -> dict[str, str]:
@@ -49,8 +58,13 @@ def _chosen(run: FittedRun) -> dict[str, str]:
     facts, options, form = run.facts, run.facts["options"], run.facts.get("transform", "")
     teacher, student = "a convolutional network", "one network"
     if run.columns:
-        teacher = f"a network with {_layers(options['hidden'])}"
-        student += f", {_layers(options['student_hidden'])}"
+        layers = [
+            f"one hidden layer of {widths[0]} units"
+            if len(widths) == 1
+            else f"hidden layers of {' and '.join(map(str, widths))} units"
+            for widths in (options["hidden"], options["student_hidden"])
+        ]
+        teacher, student = f"a network with {layers[0]}", f"one network, {layers[1]}"
     chosen = {
         "Data": f"{run.config['source']}, {facts['rows']:,} {run.cases}: {facts['trained']:,} to learn from, "
         f"{facts['held_out']:,} held out at random{run.words.stratified} (seed {run.config['seed']})",
@@ -72,24 +86,6 @@ def _chosen(run: FittedRun) -> dict[str, str]:
             "part of the training data that was set aside for it"
         )
     return {name: text for name, text in chosen.items() if text}
-
-
-def _layers(hidden: list[int]) -> str:
-    if len(hidden) == 1:
-        return f"one hidden layer of {hidden[0]} units"
-    return f"hidden layers of {' and '.join(map(str, hidden))} units"
-
-
-def _chains(run: FittedRun) -> list[Part]:
-    table = teachers.chains_table(run.results)
-    if table is None:
-        return [Note("This run did not keep what its chains predicted.")]
-    return [
-        Note(f"The teacher is explored by chains from different starts. Here: {teachers.chains_line(run.results)}."),
-        # Of one student there is one row, which is easier to read from top to bottom.
-        Facts(dict(zip(table.header[2:-1], table.rows[0][2:-1], strict=True))),
-        Note(teachers.CHAINS_CAPTION, "small"),
-    ]
 
 
 def _columns(run: FittedRun) -> Part:

@@ -1,7 +1,7 @@
 """The page of a fit, section by section; what it says of what is predicted is the outcome's business."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +27,38 @@ MOST_LETTERS = 40
 """Of a value in the table of the most uncertain rows."""
 LEAST_CURVE = 3
 """Points that a curve over time must have."""
+ALONG = (
+    "Above: what is predicted on average over training rows when this column alone takes each value. Below: noise "
+    "(aleatoric) and doubt (epistemic). Grey: never seen; there doubt should grow."
+)
 
 
 def write_fitted(folder: Path) -> Path:
     """Write ``report.html`` into the folder of a fit."""
     run = read_run(folder)
-    held = run.held
-    parts: list[Part | None] = [Note(words.lead(run), "lead")]
+    held, about = run.held, run.words
+    parts: list[Part] = [Note(words.lead(run), "lead")]
     if held is not None:
-        outputs = run.words.outputs(held)
-        verdict = " ".join(own.how_good(output) for own, output in outputs)
-        parts += [Tiles(words.tiles(run, held), words.noise_share(run, held)), Note(verdict)]
+        outputs = about.outputs(held)
+        trusted = " ".join(own.trusted(one) for own, one in outputs)
+        pictures = [(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]
+        note = f"± is one standard error over the {held.rows:,} {run.cases} held out. {about.score_note(held)}".strip()
         parts += [
-            _trust(outputs),
-            _scores(run, held),
+            Tiles(words.tiles(run, held), words.noise_share(run, held)),
+            Note(" ".join(own.how_good(one) for own, one in outputs)),
+            Section("Can its certainty be trusted?", [Note(trusted), _cards(pictures)]),
+            Section(f"Scores on {run.cases} that it had never seen", [*pivot(run.results), Note(note, "small")]),
             Section("What does it not know?", [Note(words.unknown(run, held))]),
         ]
-    cautions = words.cautions(run)
-    parts += [
-        Listing("Before you rely on it", cautions) if cautions else None,
-        _columns(run) if run.dependence else None,
-        _examples(run, held) if held is not None else None,
-        _fidelity(run),
-        how_it_was_made(run),
-    ]
-    return write_page(folder / "report.html", words.title(run), [part for part in parts if part is not None])
+    if cautions := words.cautions(run):
+        parts.append(Listing("Before you rely on it", cautions))
+    if run.dependence:
+        parts.append(Section("How it depends on each column", [Note(ALONG), _cards(run.along)]))
+    if held is not None:
+        parts.append(_examples(run, held))
+    parts += [*_fidelity(run), how_it_was_made(run)]
+    title = f"What the model makes of {about.name if run.columns else 'the images'} in {run.config['source']}"
+    return write_page(folder / "report.html", title, parts)
 
 
 def main_figure(folder: Path) -> Drawing:
@@ -63,34 +70,12 @@ def main_figure(folder: Path) -> Drawing:
     return drawn(own.trust(held)[0])
 
 
-def _cards(pictures: Iterable[tuple[Words, Picture]]) -> Cards:
+def _cards(pictures: Sequence[tuple[Words, Picture]]) -> Cards:
     """Pictures, with the name of the output in their titles where there are several."""
-    pairs = list(pictures)
-    several = len({own.name for own, _ in pairs}) > 1
-    titles = [f"{own.name}: {picture.title}" if several else picture.title for own, picture in pairs]
-    drawings = ((drawn(picture), picture.caption, picture.alt) for _, picture in pairs)
-    return Cards([Figure(*drawing, title) for drawing, title in zip(drawings, titles, strict=True)])
-
-
-def _trust(outputs: list[tuple[Words, HeldOut]]) -> Section:
-    text = " ".join(own.trusted(held) for own, held in outputs)
-    pictures = [(own, picture) for own, held in outputs for picture in (*own.trust(held), own.surest(held))]
-    return Section("Can its certainty be trusted?", [Note(text), _cards(pictures)])
-
-
-def _scores(run: FittedRun, held: HeldOut) -> Section:
-    """Student, teacher and plug-in network side by side."""
-    note = f"± is one standard error over the {held.rows:,} {run.cases} held out. {run.words.score_note(held)}"
-    parts = [*pivot(run.results), Note(note.strip(), "small")]
-    return Section(f"Scores on {run.cases} that it had never seen", parts)
-
-
-def _columns(run: FittedRun) -> Section:
-    note = (
-        "Above: what is predicted on average over training rows when this column alone takes each value. Below: noise "
-        "(aleatoric) and doubt (epistemic). Grey: never seen; there doubt should grow."
-    )
-    return Section("How it depends on each column", [Note(note), _cards(run.along)])
+    several = len({own.name for own, _ in pictures}) > 1
+    titles = (f"{own.name}: {picture.title}" if several else picture.title for own, picture in pictures)
+    pairs = zip(titles, (picture for _, picture in pictures), strict=True)
+    return Cards([Figure(drawn(picture), picture.caption, picture.alt, title) for title, picture in pairs])
 
 
 def _examples(run: FittedRun, held: HeldOut) -> Section:
@@ -126,8 +111,8 @@ def _example(outputs: list[tuple[Words, HeldOut]], row: int) -> Example:
     examples = {own.name: own.example(held, row) for own, held in outputs}
     if len(examples) == 1:
         return next(iter(examples.values()))
-    parts = (", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4))
-    prediction, truth, noise, doubt = parts
+    texts = (", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4))
+    prediction, truth, noise, doubt = texts
     return Example(prediction, truth, noise, doubt)
 
 
@@ -153,19 +138,16 @@ def _thumbnail(image: np.ndarray) -> str:
     return data_uri("png", buffer.getvalue())
 
 
-def _fidelity(run: FittedRun) -> Section | None:
+def _fidelity(run: FittedRun) -> list[Section]:
+    """What student and teacher say side by side, and how the student learned, as far as it is known."""
     outputs = [] if run.held is None else run.words.outputs(run.held)
     pictures = [(own, picture) for own, held in outputs for picture in (own.answers(held), own.doubts(held))]
-    figures = [*_cards(pictures).figures, *_learning(run)]
+    figures, lines = list(_cards(pictures).figures), [line for line in run.curve if line["kl"] is not None]
+    if len(lines) >= LEAST_CURVE:
+        runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
+        drawing = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
+        caption = "The line should fall and level off, at best near the teacher's own error."
+        alt = "Distance of the student from its teacher over steps."
+        figures.append(Figure(drawing, caption, alt, "How the student learned"))
     notes = [Note(" ".join(own.agreement(held) for own, held in outputs))] if outputs else []
-    return Section("Does the student speak for its teacher?", [*notes, Cards(figures)]) if figures else None
-
-
-def _learning(run: FittedRun) -> list[Figure]:
-    lines = [line for line in run.curve if line["kl"] is not None]
-    if len(lines) < LEAST_CURVE:
-        return []
-    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
-    drawing = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
-    caption = "The line should fall and level off, at best near the teacher's own error."
-    return [Figure(drawing, caption, "Distance of the student from its teacher over steps.", "How the student learned")]
+    return [Section("Does the student speak for its teacher?", [*notes, Cards(figures)])] if figures else []

@@ -22,11 +22,6 @@ MOST_NATS = 50.0
 """Differences beyond it are not turned into a factor."""
 
 
-def title(run: FittedRun) -> str:
-    """What the page is about."""
-    return f"What the model makes of {run.words.name if run.columns else 'the images'} in {run.config['source']}"
-
-
 def lead(run: FittedRun) -> str:
     """What was learned from what."""
     learned = (
@@ -91,7 +86,12 @@ def cautions(run: FittedRun) -> list[str]:
             f"The time budget ended the fit after {run.stopped_at:,} of {planned:,} steps: the student had not "
             "finished learning. Give it more (--time-budget)."
         )
-    texts += _chains_caution(run)
+    verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
+    if verdict["code"] != "agree":
+        choices = run.results.get("choices", {}).get("student", [])
+        hurried = any("seconds allow" in choice.get("reason", "") for choice in choices)
+        more = " There was no time for more: give it a larger --time-budget." * hurried
+        texts.append(f"Of the teacher: {verdict['text']}.{more} Its doubt may be too small or too large.")
     if held is not None:
         with np.errstate(invalid="ignore"):
             behind = estimate(held.methods["student"].log_likelihood - held.methods["sgld"].log_likelihood)
@@ -130,15 +130,3 @@ def _blind(run: FittedRun) -> dict[str, list[str]]:
         if seen.any() and len(beyond) and beyond.max() <= picture.doubt[seen].mean():
             blind.setdefault(words.name, []).append(picture.x)
     return blind
-
-
-def _chains_caution(run: FittedRun) -> list[str]:
-    """What it means that the chains do not agree, or that nobody knows."""
-    verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
-    if verdict["code"] == "agree":
-        return []
-    text = f"Of the teacher: {verdict['text']}."
-    choices = run.results.get("choices", {}).get("student", [])
-    if any("seconds allow" in choice.get("reason", "") for choice in choices):
-        text += " There was no time for more: give it a larger --time-budget."
-    return [f"{text} Its doubt may be too small or too large."]
