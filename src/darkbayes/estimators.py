@@ -99,9 +99,8 @@ class _Distilled(BaseEstimator):
         return tags
 
     def _options(self) -> Options:
-        hidden, student = (
-            tuple(each) if isinstance(each, list) else each for each in (self.hidden, self.student_hidden)
-        )
+        widths = (self.hidden, self.student_hidden)
+        hidden, student = (tuple(each) if isinstance(each, list) else each for each in widths)
         return Options(hidden, student, self.chains, self.time_budget, self.max_steps, self.likelihood, self.head)
 
     def _goes_on(self) -> bool:
@@ -198,10 +197,8 @@ class _Distilled(BaseEstimator):
             "draws": len(jax.tree.leaves(self.draws_)[0]),
             **self._saved(),
         }
-        weights = {"student": self.params_, "draws": self.draws_}
-        write_arrays(
-            Path(path), named_leaves(weights), {ESTIMATOR: json.dumps(about, default=lambda value: value.item())}
-        )
+        weights = named_leaves({"student": self.params_, "draws": self.draws_})
+        write_arrays(Path(path), weights, {ESTIMATOR: json.dumps(about, default=lambda value: value.item())})
 
     def _saved(self) -> dict[str, Any]:
         """What else belongs in the file."""
@@ -332,9 +329,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         else:
             self.classes_, codes = np.unique(labels, return_inverse=True)
             if len(self.classes_) == 1:
-                raise InvalidInput(
-                    f"y holds one class only, {self.classes_.tolist()[0]!r}: give examples of at least two classes"
-                )
+                (only,) = self.classes_.tolist()
+                raise InvalidInput(f"y holds one class only, {only!r}: give examples of at least two classes")
             rows, (name,) = np.arange(table.rows), _target_names(y, labels, table)
             schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=rows, chosen=True)
             kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
@@ -345,11 +341,9 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
 
     def _codes(self, labels: np.ndarray) -> np.ndarray:
         """The number of each label in `classes_`."""
-        unknown = labels[~np.isin(labels, self.classes_)]
-        if len(unknown):
-            raise InvalidInput(
-                f"y holds {unknown.tolist()[0]!r}, which is none of the classes {self.classes_.tolist()}"
-            )
+        unknown, known = labels[~np.isin(labels, self.classes_)].tolist(), self.classes_.tolist()
+        if unknown:
+            raise InvalidInput(f"y holds {unknown[0]!r}, which is none of the classes {known}")
         return np.searchsorted(self.classes_, labels)
 
     def predict(self, X: Any) -> np.ndarray:

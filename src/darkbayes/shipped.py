@@ -55,9 +55,8 @@ class Shipped:
         try:
             self.schema = schema_from_dict(json.loads(about[SCHEMA]))
         except (ValueError, KeyError, TypeError) as problem:
-            raise RunError(
-                f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
-            ) from None
+            error = f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
+            raise RunError(error) from None
         self.version = about.get(VERSION, "unknown")
         self._outputs = [output.name for output in self._session.get_outputs()]
         lost = set(self.schema.target.outputs) - set(self._outputs)

@@ -85,9 +85,8 @@ def _check_head(head: Head, target: Any) -> None:
     """Refuse a student whose outputs do not speak of the target."""
     wanted = [target.head(kind) for kind in target.heads]
     if not any(type(head) is type(one) and head.targets == one.targets and head.width == one.width for one in wanted):
-        raise InvalidInput(
-            f"the target {target.name} needs a student whose head is one of {', '.join(map(str, wanted))}, not {head}"
-        )
+        heads = ", ".join(map(str, wanted))
+        raise InvalidInput(f"the target {target.name} needs a student whose head is one of {heads}, not {head}")
 
 
 def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[Layer, ...]:
@@ -99,9 +98,8 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[L
     except (TypeError, ValueError) as problem:
         raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
     if width != (student.head.width,):
-        raise InvalidInput(
-            f"the student's network returns shape {width}, but {student.head} needs {student.head.width} outputs"
-        )
+        needed = f"{student.head} needs {student.head.width} outputs"
+        raise InvalidInput(f"the student's network returns shape {width}, but {needed}")
     return described
 
 
@@ -143,9 +141,8 @@ def _categories(graph: "Graph", schema: TableSchema) -> str:
     places = np.repeat(np.arange(len(names)), list(map(len, names)))
     categories = graph.input("categories", str, [len(names)])
     repeated = graph.add("Gather", categories, graph.constant(places), axis=1)
-    return graph.cast(
-        graph.add("Equal", repeated, graph.constant([name for column in names for name in column])), np.float32
-    )
+    each = graph.constant([name for column in names for name in column])
+    return graph.cast(graph.add("Equal", repeated, each), np.float32)
 
 
 def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:

@@ -49,6 +49,5 @@ class Outcomes:
         if task != AUTO or likelihood is not None:
             return candidates[0]
         name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
-        raise InvalidInput(
-            f"several targets must all be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
-        )
+        held = f"{name!r} holds {column.values[0]!r}"
+        raise InvalidInput(f"several targets must all be numbers, but {held}: predict it by itself")

@@ -13,7 +13,7 @@ from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
+from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
@@ -43,9 +43,7 @@ class CountPrediction(QuantityPrediction):
         cls, log_weights: Any, rate: Any, dispersion: Any, aleatoric: Any = None, epistemic: Any = None
     ) -> "CountPrediction":
         """Of mixtures ``[components, rows, 1]``, with the parts of their variance ``[rows, 1]``, which add up to it."""
-        log_weights, rate, dispersion = (
-            np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, rate, dispersion)
-        )
+        log_weights, rate, dispersion = components_last(log_weights, rate, dispersion)
         weights = np.exp(log_weights)
         mean = np.sum(weights * rate, axis=-1)
         within = np.sum(weights * (rate + dispersion * rate**2), axis=-1)
@@ -53,9 +51,8 @@ class CountPrediction(QuantityPrediction):
         if aleatoric is not None:
             epistemic = np.maximum(total - aleatoric, 0.0) if epistemic is None else epistemic
             total = np.asarray(aleatoric, np.float64) + epistemic
-        noise, doubt = (
-            None if part is None else np.sqrt(np.asarray(part, np.float64)) for part in (aleatoric, epistemic)
-        )
+        parts = (aleatoric, epistemic)
+        noise, doubt = (None if part is None else np.sqrt(np.asarray(part, np.float64)) for part in parts)
         return cls(mean, np.sqrt(total), noise, doubt, log_weights, rate, dispersion)
 
     def summary(self) -> "CountPrediction":
@@ -142,10 +139,8 @@ class CountTarget(QuantityTarget):
         wrong = column.values[:1] if column.kind != "number" else column.values[~_countable(column.values)]
         if len(wrong):
             shown = repr(wrong[0]) if column.kind != "number" else f"{wrong[0]:g}"
-            raise InvalidInput(
-                f"{source}: counts are whole numbers from 0, but {name!r} holds {shown}: correct it, or choose "
-                "another task"
-            )
+            held = f"counts are whole numbers from 0, but {name!r} holds {shown}"
+            raise InvalidInput(f"{source}: {held}: correct it, or choose another task")
         values = column.values[rows]
         if values.min() == values.max():
             raise InvalidInput(f"{source}: {name!r} is {values[0]:g} in every row: there is nothing to learn")

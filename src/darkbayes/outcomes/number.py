@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
+from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
@@ -66,9 +66,7 @@ class NumberPrediction(QuantityPrediction):
         joint: bool = False,
     ) -> "NumberPrediction":
         """Of mixtures ``[components, rows, outputs]``, with the parts of their variances ``[rows, outputs]``."""
-        log_weights, location, variance = (
-            np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, mean, variance)
-        )
+        log_weights, location, variance = components_last(log_weights, mean, variance)
         # In single precision they add up to one only nearly, which quantiles far out would show.
         log_weights = log_weights - log_sum_exp(log_weights)[..., None]
         weights = np.exp(log_weights)
@@ -106,16 +104,13 @@ class NumberPrediction(QuantityPrediction):
         """In the targets' own units, one target for each output, from what a network says of their encoded values."""
         scale, center = (np.asarray([getattr(target, name) for target in targets]) for name in ("scale", "center"))
         least, most = math.exp(-MOST_EXPONENT / 2), math.exp(MOST_EXPONENT / 2)
-        std = np.clip(self.std, least, most) * scale
-        noise, doubt = (
-            None if part is None else np.minimum(part * scale, std) for part in (self.aleatoric_std, self.epistemic_std)
-        )
+        std, both = np.clip(self.std, least, most) * scale, (self.aleatoric_std, self.epistemic_std)
+        noise, doubt = (None if part is None else np.minimum(part * scale, std) for part in both)
         spread = np.clip(self.spread, least, most) * scale[:, None]
         location = self.location * scale[:, None] + center[:, None]
         logs = tuple(target.logarithmic for target in targets)
-        own = NumberPrediction(
-            self.mean * scale + center, std, noise, doubt, self.log_weights, location, spread, logs, self.joint
-        )
+        mean = self.mean * scale + center
+        own = NumberPrediction(mean, std, noise, doubt, self.log_weights, location, spread, logs, self.joint)
         return own._log_normal() if any(logs) else own
 
     def _log_normal(self) -> "NumberPrediction":
@@ -292,9 +287,8 @@ class NumberTarget(NumbersTarget):
         """Modelled by its logarithm where a quick trial does better with it."""
         name, column = cls.only(columns, "number")
         if column.kind != "number":
-            raise InvalidInput(
-                f"regression predicts numbers, but {name!r} holds {column.values[0]!r}: choose the task classification"
-            )
+            held = f"{name!r} holds {column.values[0]!r}"
+            raise InvalidInput(f"regression predicts numbers, but {held}: choose the task classification")
         y = column.values[rows]
         if len(y) == 0 or y.min() == y.max():
             what = f"is {y[0]:g} in every row" if len(y) else "has no value in the rows that train"

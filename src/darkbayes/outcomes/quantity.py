@@ -129,6 +129,11 @@ class QuantityPrediction(Prediction):
         }
 
 
+def components_last(*parts: Any) -> list[np.ndarray]:
+    """Mixtures ``[components, ...]`` as arrays ``[..., components]`` in double."""
+    return [np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in parts]
+
+
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
     """log sum exp along the last axis."""
     top = values.max(axis=-1, keepdims=True)
@@ -155,10 +160,9 @@ class QuantityTarget(Target):
 
     def moments(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The moments of a prediction from a file's outputs."""
-        rows = len(arrays["mean"])
-        return {
-            name: np.asarray(arrays[name], np.float64).reshape(rows, -1) if name in arrays else None for name in MOMENTS
-        }
+        shape = (len(arrays["mean"]), -1)
+        known = {name: np.asarray(arrays[name], np.float64).reshape(shape) for name in MOMENTS if name in arrays}
+        return dict.fromkeys(MOMENTS) | known
 
     def components(self, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
         """The components of a prediction from a file's outputs; one component has no weight where none is given."""

@@ -43,14 +43,12 @@ class SeveralTarget(NumbersTarget):
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
         if len(columns) == 1:
-            raise InvalidInput(
-                f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well"
-            )
+            (name,) = columns
+            raise InvalidInput(f"several predicts two columns or more, not {name!r}: name others as well")
         for name, column in columns.items():
             if column.kind != "number":
-                raise InvalidInput(
-                    f"several targets must be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
-                )
+                held = f"{name!r} holds {column.values[0]!r}"
+                raise InvalidInput(f"several targets must be numbers, but {held}: predict it by itself")
         choices = [NumberTarget.choose({name: column}, rows, inputs, source) for name, column in columns.items()]
         parts: Any = tuple(choice.target for choice in choices)
         reasons = "; ".join(f"{choice.target.name}: {choice.reason}" for choice in choices)

@@ -135,9 +135,8 @@ def _learning(folder: Path, results: Results, words: RunWords) -> Section | None
             curves[teachers.student_label(path.parent.name)] = known
     if not curves:
         return None
-    diagnoses = {
-        teachers.student_label(name): diagnosis for name, diagnosis in reversed(results.get("diagnostics", {}).items())
-    }
+    backwards = reversed(results.get("diagnostics", {}).items())
+    diagnoses = {teachers.student_label(name): diagnosis for name, diagnosis in backwards}
     plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses and diagnoses[name]["plateau"]}
     errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
     caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."

@@ -247,9 +247,8 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
         for part in _parts(table, console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
             for heading, *cells in zip(part.header, *part.rows, strict=True):
-                shown.add_column(
-                    textwrap.fill(heading, _width(heading, cells)), justify="left" if not shown.columns else "right"
-                )
+                side = "right" if shown.columns else "left"
+                shown.add_column(textwrap.fill(heading, _width(heading, cells)), justify=side)
             for label, *line in part.rows:
                 cells = [f"[bold]{cell}[/]" if isinstance(cell, Best) else cell for cell in line]
                 shown.add_row(textwrap.fill(label, LABEL_WIDTH), *cells)

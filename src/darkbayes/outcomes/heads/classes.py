@@ -88,14 +88,12 @@ class Softmax(Likelihood):
     def check_targets(self, y: Array) -> None:
         values = np.asarray(y)
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-            raise InvalidInput(
-                f"y must be one integer class per row for Softmax, not shape {values.shape} of {values.dtype}"
-            )
+            given = f"shape {values.shape} of {values.dtype}"
+            raise InvalidInput(f"y must be one integer class per row for Softmax, not {given}")
         outside = values[(values < 0) | (values >= self.num_classes)]
         if outside.size:
-            raise InvalidInput(
-                f"y holds label {outside[0]}, outside 0..{self.num_classes - 1}: relabel it or raise num_classes"
-            )
+            last = self.num_classes - 1
+            raise InvalidInput(f"y holds label {outside[0]}, outside 0..{last}: relabel it or raise num_classes")
 
 
 class SoftmaxHead(Head):

@@ -215,9 +215,8 @@ class CountHead(Head):
             """As `bent` has it."""
             span = high - low
             least = span - float(np.logaddexp(0.0, span))
-            start, width, offset, stretch = (
-                graph.constant(np.float64(x)) for x in (low, span, least, span / (span - least))
-            )
+            numbers = (low, span, least, span / (span - least))
+            start, width, offset, stretch = (graph.constant(np.float64(x)) for x in numbers)
             inner = graph.add("Sub", width, softplus(graph.add("Sub", value, start)))
             twice = graph.add("Sub", graph.add("Sub", width, softplus(inner)), offset)
             return graph.add("Add", graph.add("Mul", twice, stretch), start)

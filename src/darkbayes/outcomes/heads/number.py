@@ -35,9 +35,8 @@ class Normal(Distribution):
     def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
         each = jax.lax.map(predict, draws)
         log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
-        return Predicted(
-            NormalMixture(log_weights, each.mean, each.variance, joint=True), jnp.mean(each.variance, axis=0)
-        )
+        mixture = NormalMixture(log_weights, each.mean, each.variance, joint=True)
+        return Predicted(mixture, jnp.mean(each.variance, axis=0))
 
     @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
@@ -81,9 +80,8 @@ class NormalMixture(eqx.Module):
         return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean[None]) ** 2), axis=0))
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
-        return NumberPrediction.standard(
-            self.log_weights, self.mean, self.variance, aleatoric, epistemic, joint=self.joint
-        )
+        mixture = self.log_weights, self.mean, self.variance
+        return NumberPrediction.standard(*mixture, aleatoric, epistemic, joint=self.joint)
 
 
 class _RealLikelihood(Likelihood):
@@ -157,11 +155,9 @@ class GaussianInputNoise(_RealLikelihood):
 
     def __check_init__(self) -> None:
         require_count("num_outputs", self.num_outputs)
-        if not -np.inf < self.min_log_variance < self.max_log_variance < np.inf:
-            raise InvalidInput(
-                f"min_log_variance={self.min_log_variance} must lie below max_log_variance={self.max_log_variance}, "
-                "both finite"
-            )
+        low, high = self.min_log_variance, self.max_log_variance
+        if not -np.inf < low < high < np.inf:
+            raise InvalidInput(f"min_log_variance={low} must lie below max_log_variance={high}, both finite")
 
     @property
     def width(self) -> int:

@@ -90,10 +90,8 @@ class ClassWords(Words):
         )
 
     def score_note(self, held: HeldOut) -> str:
-        chance = short(calibration_error_by_chance(held.student.probs.max(axis=1)))
-        return (
-            f"Probabilities that are exactly right would show a calibration error of {chance} in a test of this size."
-        )
+        chance = f"a calibration error of {short(calibration_error_by_chance(held.student.probs.max(axis=1)))}"
+        return f"Probabilities that are exactly right would show {chance} in a test of this size."
 
     # Sizes and errors
 

@@ -203,9 +203,8 @@ def _output(held: HeldOut, place: int) -> HeldOut:
         prediction = judged.prediction.output(place)
         position = judged.position if place == 0 else prediction.position(truth)
         methods[method] = Judged(prediction, judged.log_likelihood, position)
-    return dataclasses.replace(
-        held, y=truth, methods=methods, scores={"student": scores(methods["student"].prediction, truth)}
-    )
+    own = {"student": scores(methods["student"].prediction, truth)}
+    return dataclasses.replace(held, y=truth, methods=methods, scores=own)
 
 
 def inside(position: np.ndarray, level: float) -> np.ndarray:

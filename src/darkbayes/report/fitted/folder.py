@@ -70,25 +70,16 @@ def read_run(folder: Path) -> FittedRun:
     results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
     schema = schema_from_dict(read_json(folder / "schema.json"))
     cases = "rows" if isinstance(schema, TableSchema) else "images"
-    curve, images, held = (
-        folder / name for name in ("student/metrics.jsonl", "examples.safetensors", "held-out.safetensors")
-    )
-    examples, dependence = (
-        read_json(path) if path.exists() else [] for path in (folder / "examples.json", folder / "dependence.json")
-    )
-    lines = curve.read_text(encoding="utf-8").splitlines() if curve.exists() else []
-    return FittedRun(
-        results=results,
-        config=config,
-        facts=facts,
-        schema=schema,
-        cases=cases,
-        held=_read_held(held, schema.target, results["rows"], cases) if held.exists() else None,
-        examples=examples,
-        images=read_arrays(images)["images"] if images.exists() else None,
-        dependence=dependence,
-        curve=[json.loads(line) for line in lines],
-    )
+    path = folder / "held-out.safetensors"
+    held = _read_held(path, schema.target, results["rows"], cases) if path.exists() else None
+    paths = (folder / f"{name}.json" for name in ("examples", "dependence"))
+    examples, dependence = (read_json(path) if path.exists() else [] for path in paths)
+    path = folder / "examples.safetensors"
+    images = read_arrays(path)["images"] if path.exists() else None
+    path = folder / "student" / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    curve = [json.loads(line) for line in lines]
+    return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, curve)
 
 
 def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:

@@ -80,9 +80,8 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> Cards:
 
 def _examples(run: FittedRun, held: HeldOut) -> Section:
     """The most uncertain."""
-    parts: list[Part] = [
-        Note(f"{run.words.sizes_note} Where doubt is large, another example would teach the model most.")
-    ]
+    hint = "Where doubt is large, another example would teach the model most."
+    parts: list[Part] = [Note(f"{run.words.sizes_note} {hint}")]
     outputs, least_sure = run.words.outputs(held), run.examples[:MOST_ROWS]
     places = [str(example["place"]) for example in least_sure]
     examples = [_example(outputs, example["row"]) for example in least_sure]
