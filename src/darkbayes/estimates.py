@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import bdtr
 
-TWO_SIDED = 1.96
-"""Standard errors on either side that hold the truth in 95 of 100 cases."""
+TWO_SIDED = 1.96  # Standard errors on either side that hold the truth in 95 of 100 cases.
 
 
 class Estimate(NamedTuple):

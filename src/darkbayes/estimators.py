@@ -39,12 +39,9 @@ try:
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
-ROWS = 512
-"""Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number."""
-LEAST_ROWS = 2
-"""Rows that an estimator must be given to learn from."""
-ESTIMATOR = "darkbayes.estimator"
-"""Under which name a saved file says what it holds."""
+ROWS = 512  # Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number.
+LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
+ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
 
 class Decomposition(NamedTuple):

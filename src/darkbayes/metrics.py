@@ -14,10 +14,8 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import Estimate, estimate, ratio
 
-LEVEL = 0.9
-"""Of the intervals whose coverage is scored."""
-BINS = 15
-"""Of the confidence, for the calibration error."""
+LEVEL = 0.9  # Of the intervals whose coverage is scored.
+BINS = 15  # Of the confidence, for the calibration error.
 
 
 class RowScores(NamedTuple):

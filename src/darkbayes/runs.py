@@ -39,10 +39,8 @@ from darkbayes.teacher.tuning import Choices, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
-CHECKPOINT_SECONDS = 10.0
-"""How much work a killed run loses at most, about, where checkpoints are cheap."""
-CHECKPOINT_SHARE = 0.02
-"""How much of a run's time may go into checkpoints."""
+CHECKPOINT_SECONDS = 10.0  # How much work a killed run loses at most, about, where checkpoints are cheap.
+CHECKPOINT_SHARE = 0.02  # How much of a run's time may go into checkpoints.
 
 
 class Run:

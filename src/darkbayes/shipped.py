@@ -13,10 +13,8 @@ from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.outcomes import Prediction
 from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict
 
-MODEL = "student.onnx"
-"""The file in a run's folder."""
-SCHEMA, VERSION = "darkbayes.schema", "darkbayes.version"
-"""What the file says of itself, among its metadata."""
+MODEL = "student.onnx"  # The file in a run's folder.
+SCHEMA, VERSION = "darkbayes.schema", "darkbayes.version"  # What the file says of itself, among its metadata.
 
 
 class Shipped:

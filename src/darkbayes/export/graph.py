@@ -8,13 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from darkbayes.version import __version__
 
-OPSET = 20
-"""The first that has GELU; every onnxruntime since 1.17 reads it."""
-IR_VERSION = 9
-"""The file format that came with it."""
+OPSET = 20  # The first that has GELU; every onnxruntime since 1.17 reads it.
+IR_VERSION = 9  # The file format that came with it.
 
-BATCH = "batch"
-"""The name of the axis whose length is free."""
+BATCH = "batch"  # The name of the axis whose length is free.
 
 
 class Graph:

@@ -13,8 +13,7 @@ from darkbayes.errors import InvalidInput
 MOST_STEPS = 127
 """The largest eight-bit weight; the least is its negative, so that none has to be rounded towards zero."""
 
-LAYERS = ("Gemm", "Conv")
-"""Operators whose second input are weights, with the outputs along the first axis."""
+LAYERS = ("Gemm", "Conv")  # Operators whose second input are weights, with the outputs along the first axis.
 
 
 def quantise(model: bytes) -> bytes:

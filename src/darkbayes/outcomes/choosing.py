@@ -6,8 +6,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Target
 from darkbayes.tables.columns import Column
 
-AUTO = "auto"
-"""The task that is found out."""
+AUTO = "auto"  # The task that is found out.
 
 
 class Outcomes:

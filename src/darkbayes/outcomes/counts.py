@@ -17,14 +17,11 @@ from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTar
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
-POISSON = 1e-7
-"""Dispersions below it are none: gamma functions of their inverses would cancel."""
+POISSON = 1e-7  # Dispersions below it are none: gamma functions of their inverses would cancel.
 LEAST_DISTINCT, MOST_MEAN, LEAST_DISPERSION = 6, 100.0, 0.7
 """Different values, mean, and variance over the mean that whole numbers from 0 must have to be taken for counts."""
-RARE = 0.2
-"""How frequent their largest value may be, as a share of the most frequent one: classes have no tail."""
-MOST_COUNT = 2**24
-"""Beyond it not every whole number is a float32."""
+RARE = 0.2  # How frequent their largest value may be, as a share of the most frequent one: classes have no tail.
+MOST_COUNT = 2**24  # Beyond it not every whole number is a float32.
 
 
 @dataclasses.dataclass(frozen=True)

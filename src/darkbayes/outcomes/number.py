@@ -32,12 +32,9 @@ MOST_EXPONENT = 80.0
 """Exponents are kept below it, for exp() of them to be a float32; log variances above its negative, for the same."""
 MOST = float(np.finfo(np.float32).max)
 """No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
-HALVINGS = 60
-"""Of the interval in which a quantile of several components is sought: to the last digit of a double."""
-COMPONENTS = 4
-"""Of the mixture head."""
-NOISE_PRIOR = (1.0, 0.1)
-"""Shape and rate of the Gamma prior on the noise precision of a standardised target."""
+HALVINGS = 60  # Of the interval in which a quantile of several components is sought: to the last digit of a double.
+COMPONENTS = 4  # Of the mixture head.
+NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,9 @@ import numpy as np
 
 METHODS = {"student": "student", "sgld": "teacher", "sgd": "plug-in network"}
 """Those that a page compares, and what people call them."""
-MOST_POINTS = 300
-"""Rows that are drawn one by one; of more, so many at random."""
-MOST_LINES = 5
-"""Lines that a picture can tell apart."""
-MOST_BARS = 10
-"""Categories that fit side by side."""
+MOST_POINTS = 300  # Rows that are drawn one by one; of more, so many at random.
+MOST_LINES = 5  # Lines that a picture can tell apart.
+MOST_BARS = 10  # Categories that fit side by side.
 
 Limits = tuple[float, float]
 Pair = tuple[np.ndarray, np.ndarray]

@@ -11,8 +11,7 @@ from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import LEVEL, RowScores
 from darkbayes.outcomes.base import Prediction, Target, known
 
-MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")
-"""What is known of every quantity, ``[rows, outputs]``."""
+MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")  # What is known of every quantity, ``[rows, outputs]``.
 
 
 @dataclasses.dataclass(frozen=True)

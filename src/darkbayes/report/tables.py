@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
-Row = dict[str, Any]
-"""A number of results: its `method`, `metric`, `mean` and more."""
+Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
 LOWER = "the lower the better"
 METRICS = {
     "log_likelihood": ("log likelihood", "the higher the better"),
@@ -25,8 +24,7 @@ METRICS = {
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
-LABEL_WIDTH = 24
-"""How wide the first column may be in a terminal."""
+LABEL_WIDTH = 24  # How wide the first column may be in a terminal.
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ class Names:
         return "Students of growing width" if metric == "kl_from_teacher" else self.tables.get(metric, "")
 
 
-PLAIN = Names()
-"""For results of which nothing is known."""
+PLAIN = Names()  # For results of which nothing is known.
 
 
 class Best(str):

@@ -11,8 +11,7 @@ from typing import Any
 from darkbayes.report.tables import PLAIN, Table, number
 from darkbayes.teacher.diagnostics.convergence import WORSE
 
-Run = dict[str, Any]
-"""The numbers of one run."""
+Run = dict[str, Any]  # The numbers of one run.
 
 
 def _short(value: float) -> str:

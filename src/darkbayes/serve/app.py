@@ -34,11 +34,9 @@ POLICY = (
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 """What the pages may load: nothing but what they hold and what this service answers."""
-MOST_TOLD = 4000
-"""Bytes of notes that travel in the head of a CSV's answer."""
+MOST_TOLD = 4000  # Bytes of notes that travel in the head of a CSV's answer.
 HOST, PORT, MOST_PORT = "127.0.0.1", 8000, 2**16 - 1
-GRACE = 5
-"""Seconds that requests have to finish in when the service is stopped."""
+GRACE = 5  # Seconds that requests have to finish in when the service is stopped.
 ROUTES = "/, /predict, /schema, /healthz, /docs and /openapi.json"
 
 

@@ -27,8 +27,7 @@ REASONS = {
     503: "The answer took too long: send fewer rows.",
 }
 TEXT = {"type": "string"}
-DIGITS = 7
-"""Significant digits of an answer's numbers: those that a float32 has."""
+DIGITS = 7  # Significant digits of an answer's numbers: those that a float32 has.
 
 
 def describe_model(version: str, reader: Reader) -> dict[str, Any]:

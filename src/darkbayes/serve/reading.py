@@ -27,14 +27,10 @@ from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema
 from darkbayes.tables.streaming import read_batches
 from darkbayes.tables.unlike import Unlike
 
-FORMATS = ("PNG", "JPEG")
-"""Of image files."""
-MOST_PIXELS = 2**24
-"""Of one image file: a few bytes may unpack to more than a machine can hold."""
-MOST_COLUMNS = 100_000
-"""Names in the header of a CSV: twice what a network may read."""
-MARK = b"\xef\xbb\xbf"
-"""What some programs write before UTF-8."""
+FORMATS = ("PNG", "JPEG")  # Of image files.
+MOST_PIXELS = 2**24  # Of one image file: a few bytes may unpack to more than a machine can hold.
+MOST_COLUMNS = 100_000  # Names in the header of a CSV: twice what a network may read.
+MARK = b"\xef\xbb\xbf"  # What some programs write before UTF-8.
 LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL} | {
     "description": "The probability with which an interval holds the target."
 }

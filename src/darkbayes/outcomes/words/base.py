@@ -16,10 +16,8 @@ from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Curves, Limits, 
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number
 
-FIRST = 10
-"""Rows that a curve over ever more rows begins with."""
-KEEP = 0.8
-"""The share of rows that the model keeps in the example of passing the others on."""
+FIRST = 10  # Rows that a curve over ever more rows begins with.
+KEEP = 0.8  # The share of rows that the model keeps in the example of passing the others on.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,13 +11,10 @@ from darkbayes.outcomes.pictures import MOST_LINES, Confusion, Curves, Picture, 
 from darkbayes.outcomes.words.base import Example, HeldOut, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short
 
-SURE = 0.9
-"""The probability from which a classifier is called sure of an answer."""
-MOST_CONFUSED = 12
-"""Classes up to which there is a confusion matrix."""
+SURE = 0.9  # The probability from which a classifier is called sure of an answer.
+MOST_CONFUSED = 12  # Classes up to which there is a confusion matrix.
 RELIABILITY_BINS = 10
-DRAWS = 200
-"""Tests that are simulated to see what calibration error chance alone brings."""
+DRAWS = 200  # Tests that are simulated to see what calibration error chance alone brings.
 VERDICTS = {
     "kept": "so these can be trusted on average.",
     "timid": "so these are too cautious: it could be surer.",

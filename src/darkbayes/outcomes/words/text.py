@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from darkbayes.estimates import Estimate
 
-MOST_NAMED = 8
-"""Names that a sentence lists at most."""
+MOST_NAMED = 8  # Names that a sentence lists at most.
 MOST_WRITTEN = 1e15
 """Numbers beyond it are not written out: far from all data a prediction may be as large as a computer can count."""
 

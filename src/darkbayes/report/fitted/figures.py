@@ -14,13 +14,10 @@ from darkbayes.outcomes import pictures
 from darkbayes.outcomes.pictures import METHODS, Picture
 from darkbayes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, Drawing, panels
 
-SIZE = WIDTH, LOW = (4.6, 3.3)
-"""Inches: half a page, and a phone."""
+SIZE = WIDTH, LOW = (4.6, 3.3)  # Inches: half a page, and a phone.
 SQUARE, TALL = 3.9, 4.6
-PLAIN_DECADES = 6
-"""Of a logarithmic axis, up to which its numbers are written out."""
-MOST_DRAWN = 1e30
-"""What is larger is not drawn."""
+PLAIN_DECADES = 6  # Of a logarithmic axis, up to which its numbers are written out.
+MOST_DRAWN = 1e30  # What is larger is not drawn.
 LOOKS: dict[str, dict[str, Any]] = {
     "student": {"color": GREEN, "ls": "-", "marker": "o"},
     "sgld": {"color": PURPLE, "ls": "--", "marker": "s"},

@@ -19,14 +19,10 @@ from darkbayes.report.page import Cards, Figure, Gallery, Listing, Note, Part, S
 from darkbayes.report.tables import Table, number, pivot
 from darkbayes.tables.schema import Category
 
-MOST_VALUES = 6
-"""Columns of the most uncertain rows that are shown; of more, those on which predictions depend most."""
-MOST_ROWS = 8
-"""The most uncertain rows that are shown."""
-MOST_LETTERS = 40
-"""Of a value in the table of the most uncertain rows."""
-LEAST_CURVE = 3
-"""Points that a curve over time must have."""
+MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
+MOST_ROWS = 8  # The most uncertain rows that are shown.
+MOST_LETTERS = 40  # Of a value in the table of the most uncertain rows.
+LEAST_CURVE = 3  # Points that a curve over time must have.
 ALONG = (
     "Above: what is predicted on average over training rows when this column alone takes each value. Below: noise "
     "(aleatoric) and doubt (epistemic). Grey: never seen; there doubt should grow."

@@ -10,16 +10,11 @@ from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
 
-FEW_HELD_OUT = 100
-"""Rows held out below which the scores are said to be rough."""
-MUCH, LITTLE = 0.5, 0.2
-"""Shares of doubt from which more rows would help most, and below which they would help little."""
-APART = 0.15
-"""The difference of two shares of noise from which student and teacher are said to disagree."""
-BEHIND = 0.05
-"""Nats per row from which a student that is clearly behind its teacher gets a caution."""
-MOST_NATS = 50.0
-"""Differences beyond it are not turned into a factor."""
+FEW_HELD_OUT = 100  # Rows held out below which the scores are said to be rough.
+MUCH, LITTLE = 0.5, 0.2  # Shares of doubt from which more rows would help most, and below which they would help little.
+APART = 0.15  # The difference of two shares of noise from which student and teacher are said to disagree.
+BEHIND = 0.05  # Nats per row from which a student that is clearly behind its teacher gets a caution.
+MOST_NATS = 50.0  # Differences beyond it are not turned into a factor.
 
 
 def lead(run: FittedRun) -> str:
