@@ -32,8 +32,7 @@ class Figure(NamedTuple):
     drawing: Drawing
     caption: str
     alt: str
-    title: str = ""
-    """Where given, the picture is one of several `Cards`."""
+    title: str = ""  # Where given, the picture is one of several `Cards`.
 
     @property
     def source(self) -> str:
@@ -80,8 +79,7 @@ class Section(NamedTuple):
 
     title: str
     parts: Sequence["Part"]
-    folded: bool = False
-    """Whether only its heading is seen until it is opened."""
+    folded: bool = False  # Whether only its heading is seen until it is opened.
 
 
 Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Facts | Section

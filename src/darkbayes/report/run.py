@@ -23,31 +23,29 @@ class RunWords:
 
     title: str
     lead: str = ""
-    summary: str = ""
-    """What the numbers say, in a sentence or two."""
-    trial: str = ""
-    """What a trial is."""
-    quick: str = ""
-    """How the preset `quick` is smaller than the experiment itself."""
-    figure: str = ""
-    """The title of the experiment's figure."""
+    summary: str = ""  # What the numbers say, in a sentence or two.
+    trial: str = ""  # What a trial is.
+    quick: str = ""  # How the preset `quick` is smaller than the experiment itself.
+    figure: str = ""  # The title of the experiment's figure.
     caption: str = ""
-    alt: str = ""
-    """What there is to see in the figure, for who does not see it."""
+    alt: str = ""  # What there is to see in the figure, for who does not see it.
     draw: Callable[[], Drawing] | None = None
-    curves: str = "the inputs that were watched"
-    """Where students were compared with their teacher as they learned."""
+    curves: str = "the inputs that were watched"  # Where students were compared with their teacher as they learned.
 
 
 class Presentation(NamedTuple):
     """How an experiment shows its runs."""
 
-    names: Names
-    """What methods and metrics are called."""
+    names: Names  # What methods and metrics are called.
     words: Callable[[Path, Results, Config, Names], RunWords]
     """What is said of the run in a folder, given its results, its settings and these names."""
 
 
+SIZES = (
+    "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen.",
+    "A curve of the divergence from the teacher against the number of the student's parameters.",
+)
+"""Caption and text of the curve over sizes."""
 ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(results["experiment"]))
 """Shows the runs of an experiment that is not known."""
 
@@ -71,14 +69,17 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
     footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
     if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
         footnote += f" Bold: the better of {' and '.join(map(names.method, names.rivals))}."
+    chosen, explanation = teachers.choices_table(results), teachers.first_explanation(results)
+    in_words = f" In words, for the first run: {explanation}." if explanation else ""
+    explained = teachers.CHOICES_CAPTION + in_words
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
         Listing("Before you compare", cautions) if cautions else None,
         Note(words.summary, "strong") if words.summary else None,
         Section("Results", [*tables, Note(footnote, "small")]),
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
-        _sizes(sizes, names) if sizes else None,
-        _choices(results),
+        Section("How wide a student?", [Figure(size_curve(sizes, names), *SIZES)]) if sizes else None,
+        Section("What the teacher chose", [chosen, Note(explained, "small")]) if chosen else None,
         _chains(results, _learning(folder, results, words)),
         Section("How this was made", [Facts(results["provenance"])]),
         Section("Settings", [Facts(config)]),
@@ -99,20 +100,6 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     if draw is None:
         raise InvalidInput(f"--figure {path} does not apply to {results['experiment']}, which has none: leave it out")
     write_image(draw(), path)
-
-
-def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:
-    caption = "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen."
-    alt = "A curve of the divergence from the teacher against the number of the student's parameters."
-    return Section("How wide a student?", [Figure(size_curve(rows, names), caption, alt)])
-
-
-def _choices(results: Results) -> Section | None:
-    """What a teacher that tunes itself has chosen, in numbers and words; None for one that did not."""
-    table, explanation = teachers.choices_table(results), teachers.first_explanation(results)
-    in_words = f" In words, for the first run: {explanation}." if explanation else ""
-    note = Note(teachers.CHOICES_CAPTION + in_words, "small")
-    return Section("What the teacher chose", [table, note]) if table else None
 
 
 def _chains(results: Results, learning: Section | None) -> Section | None:

@@ -36,8 +36,7 @@ class Names:
     """
 
     methods: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    """Beside those of `METRICS`."""
+    metrics: Mapping[str, str] = field(default_factory=dict)  # Beside those of `METRICS`.
     tables: Mapping[str, str] = field(default_factory=dict)
     """Metrics that have a table of their own, with its title; all others share the first table."""
     rivals: tuple[str, ...] = ()

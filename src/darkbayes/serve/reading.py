@@ -40,12 +40,9 @@ LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "d
 class Limits:
     """The most that one request may ask for."""
 
-    body: int = 8 * 2**20
-    """Bytes of the body."""
-    rows: int = 10_000
-    """Rows or images."""
-    seconds: float = 20.0
-    """For the body to arrive, and again for the answer to be computed."""
+    body: int = 8 * 2**20  # Bytes of the body.
+    rows: int = 10_000  # Rows or images.
+    seconds: float = 20.0  # For the body to arrive, and again for the answer to be computed.
 
     def __post_init__(self) -> None:
         require_count("body", self.body)
@@ -69,8 +66,7 @@ class Asked(NamedTuple):
     """What a body asks for."""
 
     inputs: Frame | np.ndarray
-    level: float | None
-    """Of the intervals; None where the body does not say."""
+    level: float | None  # Of the intervals; None where the body does not say.
     notes: list[str]
 
 

@@ -48,10 +48,8 @@ class ClassWords(Words):
 
     def tiles(self, held: HeldOut) -> list[Tile]:
         wrong, claimed = 1 - held.student.right(held.y).mean(), held.student.probs.max(axis=1).mean()
-        return [
-            Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer"),
-            Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}"),
-        ]
+        answers = Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer")
+        return [answers, Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}")]
 
     def how_good(self, held: HeldOut) -> str:
         wrong, counts = 1 - held.student.right(held.y).mean(), np.bincount(held.y, minlength=len(self.classes))

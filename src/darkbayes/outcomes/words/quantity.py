@@ -45,14 +45,9 @@ class QuantityWords(Words):
         return f"to predict {self.name}"
 
     def tiles(self, held: HeldOut) -> list[Tile]:
-        half = float(np.median(self._missed(held)))
-        return [
-            Tile(f"± {short(half)}", f"half of the predictions of {self.name} are this close"),
-            Tile(
-                percent(held.scores["student"][COVERAGE].value),
-                f"of the true values lie in the intervals that promise {LEVEL:.0%}",
-            ),
-        ]
+        half, share = float(np.median(self._missed(held))), percent(held.scores["student"][COVERAGE].value)
+        close = Tile(f"± {short(half)}", f"half of the predictions of {self.name} are this close")
+        return [close, Tile(share, f"of the true values lie in the intervals that promise {LEVEL:.0%}")]
 
     def how_good(self, held: HeldOut) -> str:
         half, most = np.quantile(self._missed(held), [0.5, 0.9])
@@ -182,29 +177,24 @@ class SeveralWords(QuantityWords):
         self.about = "; ".join(part.about for part in parts)
 
     def outputs(self, held: HeldOut) -> list[tuple[Words, HeldOut]]:
-        return [(part, _output(held, place)) for place, part in enumerate(self.parts)]
+        outputs = []
+        for place, part in enumerate(self.parts):
+            truth, methods = held.y[:, place], {}
+            for method, judged in held.methods.items():
+                prediction = judged.prediction.output(place)
+                position = judged.position if place == 0 else prediction.position(truth)
+                methods[method] = Judged(prediction, judged.log_likelihood, position)
+            own = {"student": scores(methods["student"].prediction, truth)}
+            outputs.append((part, dataclasses.replace(held, y=truth, methods=methods, scores=own)))
+        return outputs
 
     def courses(self, course: Mapping[str, Any]) -> list[tuple[Words, Mapping[str, Any]]]:
-        arrays = {name: np.asarray(course[name], np.float64) for name in ("aim", "aleatoric", "epistemic")}
-        each = {
-            name: values.T if values.ndim > 1 else np.full((len(self.parts), len(values)), np.nan)
-            for name, values in arrays.items()
-        }
-        return [
-            (part, {**course, **{name: values[place] for name, values in each.items()}})
-            for place, part in enumerate(self.parts)
-        ]
-
-
-def _output(held: HeldOut, place: int) -> HeldOut:
-    """What was said of one of several outputs."""
-    truth, methods = held.y[:, place], {}
-    for method, judged in held.methods.items():
-        prediction = judged.prediction.output(place)
-        position = judged.position if place == 0 else prediction.position(truth)
-        methods[method] = Judged(prediction, judged.log_likelihood, position)
-    own = {"student": scores(methods["student"].prediction, truth)}
-    return dataclasses.replace(held, y=truth, methods=methods, scores=own)
+        each = {}
+        for name in ("aim", "aleatoric", "epistemic"):
+            values = np.asarray(course[name], np.float64)
+            each[name] = values.T if values.ndim > 1 else np.full((len(self.parts), len(values)), np.nan)
+        own = ({name: values[place] for name, values in each.items()} for place in range(len(self.parts)))
+        return [(part, {**course, **values}) for part, values in zip(self.parts, own, strict=True)]
 
 
 def inside(position: np.ndarray, level: float) -> np.ndarray:

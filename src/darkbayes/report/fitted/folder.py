@@ -23,14 +23,12 @@ class FittedRun:
     config: dict[str, Any]
     facts: dict[str, Any]
     schema: Schema
-    cases: str
-    """What the examples are called."""
+    cases: str  # What the examples are called.
     held: HeldOut | None
     examples: list[dict[str, Any]]
     images: np.ndarray | None
     dependence: list[dict[str, Any]]
-    curve: list[dict[str, Any]]
-    """What the distillation wrote as it went."""
+    curve: list[dict[str, Any]]  # What the distillation wrote as it went.
 
     @property
     def words(self) -> Words:
