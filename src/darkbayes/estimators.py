@@ -63,6 +63,7 @@ class _Distilled(BaseEstimator):
     diagnosis_: dict[str, Any]
     params_: Any
     draws_: Any
+    classes_: np.ndarray
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -192,14 +193,14 @@ class _Distilled(BaseEstimator):
             "choices": dataclasses.asdict(self.choices_),
             "diagnosis": self.diagnosis_,
             "draws": len(jax.tree.leaves(self.draws_)[0]),
-            **self._saved(),
         }
+        if hasattr(self, "classes_"):
+            values = self.classes_.tolist()
+            if not all(isinstance(value, str | bool | int | float) for value in values):
+                raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
+            about |= {"classes": values, "classes_type": self.classes_.dtype.str}
         weights = named_leaves({"student": self.params_, "draws": self.draws_})
         write_arrays(Path(path), weights, {ESTIMATOR: json.dumps(about, default=lambda value: value.item())})
-
-    def _saved(self) -> dict[str, Any]:
-        """What else belongs in the file."""
-        return {}
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -216,15 +217,13 @@ class _Distilled(BaseEstimator):
         if about["names"] is not None:
             made.feature_names_in_ = np.asarray(about["names"], object)
         made.notes_, made.choices_, made.diagnosis_ = about["notes"], Choices(**about["choices"]), about["diagnosis"]
-        made._restore(about)
+        if "classes" in about:
+            made.classes_ = np.asarray(about["classes"], about["classes_type"])
         weights = restored_arrays(path, made._like(about["draws"]))
         if weights is None:
             raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")
         made.params_, made.draws_ = (jax.tree.map(np.asarray, weights[name]) for name in ("student", "draws"))
         return made
-
-    def _restore(self, about: dict[str, Any]) -> None:
-        """What `_saved` kept."""
 
     def _like(self, number: int) -> dict[str, Any]:
         """Weights of the right shapes: the student's, and so many draws."""
@@ -315,8 +314,6 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.
     """
 
-    classes_: np.ndarray
-
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from rows `X` and their labels `y`."""
         table = self._read(X, reset=not self._goes_on())
@@ -363,15 +360,6 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         logs = self.predict_log_proba(X)
         codes = self._codes(_labels(self, X, y))
         return float(np.mean(logs[np.arange(len(codes)), codes]))
-
-    def _saved(self) -> dict[str, Any]:
-        values = self.classes_.tolist()
-        if not all(isinstance(value, str | bool | int | float) for value in values):
-            raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
-        return {"classes": values, "classes_type": self.classes_.dtype.str}
-
-    def _restore(self, about: dict[str, Any]) -> None:
-        self.classes_ = np.asarray(about["classes"], about["classes_type"])
 
 
 def _flat(values: np.ndarray) -> np.ndarray:

@@ -93,8 +93,7 @@ def scores(prediction: Any, y: Any) -> dict[str, Estimate]:
     """Every score that there is for such a prediction.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
 
     Returns:
         The scores by name, each with its standard error over the rows where that is known.
@@ -108,8 +107,7 @@ def score(prediction: Any, y: Any, name: str) -> float:
     """One score by its name.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
         name: of the score.
 
     Returns:
@@ -155,8 +153,7 @@ def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
     """The share of targets inside the central interval of probability `level`.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
         level: the probability.
 
     Returns:

@@ -172,7 +172,8 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
                 return graph.add("Mul", x, graph.add("Sigmoid", x))
             if layer.name == "gelu_tanh":
                 return graph.add("Gelu", x, approximate="tanh")
-            return graph.add(_OPERATORS[layer.name], x)
+            # Others are operators of the same name, whose defaults are those of JAX: leaky_relu is LeakyRelu.
+            return graph.add(layer.name.title().replace("_", ""), x)
         case layers.MaxPool2d() | layers.AvgPool2d():
             window: dict[str, Any] = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.steps)}
             window["pads"] = pair(layer.padding) * 2
@@ -186,16 +187,3 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
         case layers.Flatten() | layers.Identity():
             return x
     raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
-
-
-_OPERATORS = {
-    "relu": "Relu",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "gelu": "Gelu",
-    "softplus": "Softplus",
-    "elu": "Elu",
-    "leaky_relu": "LeakyRelu",
-    "selu": "Selu",
-}
-"""The operators of activations that are one; their defaults are those of JAX."""

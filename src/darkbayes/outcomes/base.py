@@ -108,10 +108,8 @@ class Choice(NamedTuple):
     """What was found out of the columns to predict."""
 
     target: "Target"
-    notes: list[str]
-    """What there is to know of the choice, in words."""
-    reason: str = ""
-    """Why the target has the form it has, for a report."""
+    notes: list[str]  # What there is to know of the choice, in words.
+    reason: str = ""  # Why the target has the form it has, for a report.
 
 
 class Target(abc.ABC):
@@ -119,16 +117,11 @@ class Target(abc.ABC):
 
     name: str
     """What it is called."""
-    task: ClassVar[str]
-    """What people call the task."""
-    likelihoods: ClassVar[tuple[str, ...]]
-    """How a teacher's outputs may speak of it, by name; the first is the default."""
-    heads: ClassVar[tuple[str, ...]]
-    """How a student's outputs may, likewise."""
-    prior_precision: ClassVar[float] = 1.0
-    """Of the prior on every weight of the teacher, by default."""
-    views: ClassVar[tuple[str, ...]]
-    """How a page shows it: "bars" of probabilities, or a "quantity" with its interval."""
+    task: ClassVar[str]  # What people call it.
+    likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
+    heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
+    prior_precision: ClassVar[float] = 1.0  # Of the prior on every weight of the teacher, by default.
+    views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
     # What is predicted, found out from a table
 

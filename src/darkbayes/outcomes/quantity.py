@@ -96,10 +96,7 @@ class QuantityPrediction(Prediction):
 
     @property
     def gaussian(self) -> dict[str, np.ndarray]:
-        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each output, or its logarithm, follows.
-
-        Nothing where it is none, or several.
-        """
+        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each, or its logarithm, follows, if any."""
         return {}
 
     @property

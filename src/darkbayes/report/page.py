@@ -94,13 +94,8 @@ def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
     """Write a page of parts from top to bottom; no text becomes markup."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    strict: Any = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **strict)
     write_text(path, environment.get_template("page.html").render(title=title, parts=parts))
     return path
 

@@ -39,8 +39,6 @@ class ClassWords(Words):
         self.name, self.classes = target.name, target.classes
         self.about = f"{self.name}, one of {len(self.classes)} classes"
 
-    # Sentences
-
     def task(self, cases: str) -> str:
         number = len(self.classes)
         things = f"{number} classes of {self.name}" if cases == "rows" else f"{cases} of {number} classes"
@@ -88,8 +86,6 @@ class ClassWords(Words):
         chance = f"a calibration error of {short(calibration_error_by_chance(held.student.probs.max(axis=1)))}"
         return f"Probabilities that are exactly right would show {chance} in a test of this size."
 
-    # Sizes and errors
-
     def sizes(self, part: np.ndarray) -> np.ndarray:
         return 100 * np.maximum(part, 0) / math.log(len(self.classes))
 
@@ -105,8 +101,6 @@ class ClassWords(Words):
         answer = ", ".join(f"{self.classes[k]} {percent(probs[k])}" for k in order)
         noise, doubt = (percent(float(self.sizes(part[row])) / 100) for part in held.student.parts)
         return Example(answer, self.classes[truth], noise, doubt, order[0] == truth)
-
-    # Pictures
 
     def trust(self, held: HeldOut) -> list[Picture]:
         return [self._reliability(held), *([self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else [])]

@@ -39,8 +39,6 @@ class QuantityWords(Words):
         self.unit, self.risk_name = f"± {self.name}", f"RMSE of {self.name}"
         self.about = f"{self.name}, a number from {short(target.low)} to {short(target.high)} in training"
 
-    # Sentences
-
     def task(self, cases: str) -> str:
         return f"to predict {self.name}"
 
@@ -87,8 +85,6 @@ class QuantityWords(Words):
             f"teacher's, {percent(share)} of the uncertainty that the teacher itself admits."
         )
 
-    # Sizes and errors
-
     def sizes(self, part: np.ndarray) -> np.ndarray:
         return np.sqrt(np.maximum(part, 0))
 
@@ -107,8 +103,6 @@ class QuantityWords(Words):
         mean, std = (float(moment[row, 0]) for moment in (held.student.mean, held.student.std))
         noise, doubt = (f"±{short(float(self.sizes(part[row])))}" for part in held.student.parts)
         return Example(with_error(Estimate(mean, std)), short(float(np.ravel(held.y)[row])), noise, doubt)
-
-    # Pictures
 
     def limits(self, values: np.ndarray) -> Limits:
         low, high = min(self.target.low, float(values.min())), max(self.target.high, float(values.max()))
