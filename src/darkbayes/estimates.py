@@ -13,8 +13,7 @@ class Estimate(NamedTuple):
     """A number, and its standard error where that is known."""
 
     value: float
-    error: float | None = None
-    """One standard error."""
+    error: float | None = None  # One standard error.
 
     @property
     def clear(self) -> bool:

@@ -48,10 +48,8 @@ class Decomposition(NamedTuple):
     """Uncertainty and its parts, one value per row: variances of a number, entropies in nats of a class."""
 
     total: np.ndarray
-    aleatoric: np.ndarray
-    """What would remain with any amount of data: noise."""
-    epistemic: np.ndarray
-    """What more data could remove."""
+    aleatoric: np.ndarray  # What would remain with any amount of data: noise.
+    epistemic: np.ndarray  # What more data could remove.
 
 
 class _Distilled(BaseEstimator):

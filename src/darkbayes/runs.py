@@ -139,22 +139,14 @@ class Run:
         return list(map(with_choices, chains, choices)), choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-        results = {
-            "experiment": experiment,
-            "preset": preset,
-            "rows": rows,
-            **self._left("choices"),
-            **self._left("diagnostics"),
-            "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
-        }
+        """Write and return the results, with what each part of this run chose and how it is judged, by its name."""
+        results: dict[str, Any] = {"experiment": experiment, "preset": preset, "rows": rows}
+        for kind in ("choices", "diagnostics"):
+            if paths := sorted(self.path.rglob(f"{kind}.json")):
+                results[kind] = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
+        results["provenance"] = self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)}
         write_json(self.path / "results.json", results)
         return results
-
-    def _left(self, kind: str) -> dict[str, Any]:
-        """What every part of this run left in files called `kind`, by the part's name."""
-        paths = sorted(self.path.rglob(f"{kind}.json"))
-        left = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
-        return {kind: left} if left else {}
 
 
 def check_folder(path: Path, *, resume: bool) -> bool:

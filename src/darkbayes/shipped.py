@@ -28,8 +28,7 @@ class Shipped:
 
     path: Path
     schema: Any
-    version: str
-    """Of the package that exported it."""
+    version: str  # Of the package that exported it.
 
     def __init__(self, path: Path | str, *, threads: int = 1, content: bytes | None = None):
         import onnxruntime

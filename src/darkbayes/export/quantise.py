@@ -10,8 +10,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 
-MOST_STEPS = 127
-"""The largest eight-bit weight; the least is its negative, so that none has to be rounded towards zero."""
+MOST_STEPS = 127  # The largest eight-bit weight; the least is its negative, so that none is rounded towards zero.
 
 LAYERS = ("Gemm", "Conv")  # Operators whose second input are weights, with the outputs along the first axis.
 

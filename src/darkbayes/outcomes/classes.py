@@ -16,8 +16,7 @@ from darkbayes.tables.columns import Column, listed, texts_of
 from darkbayes.tables.schema import Frame, stored_as
 
 MOST_CLASSES = 1000  # Classes that a target may have.
-MOST_COUNTED = 20
-"""Different whole numbers, from 0 or 1 without a gap, that are taken for classes unless there are more."""
+MOST_COUNTED = 20  # Different whole numbers, from 0 or 1 without a gap, that are taken for classes; more are not.
 LEAST_SHARE = 3  # Rows per class, on average, that whole numbers must have to be taken for classes.
 DISTINCT = 0.9  # Share of different values above which they are too many for classes.
 FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.

@@ -28,8 +28,7 @@ from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
 
 LOG_2PI = math.log(2 * math.pi)
-MOST_EXPONENT = 80.0
-"""Exponents are kept below it, for exp() of them to be a float32; log variances above its negative, for the same."""
+MOST_EXPONENT = 80.0  # Exponents are kept below it, and log variances above its negative, for exp() to be a float32.
 MOST = float(np.finfo(np.float32).max)
 """No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
 HALVINGS = 60  # Of the interval in which a quantile of several components is sought: to the last digit of a double.
@@ -321,8 +320,7 @@ class NumberTarget(NumbersTarget):
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 
-COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
-"""Outputs of an ONNX graph that have an axis for the components of a mixture."""
+COMPONENT_OUTPUTS = ("log_weights", "location", "spread")  # Those of a graph with an axis for components.
 
 
 def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-METHODS = {"student": "student", "sgld": "teacher", "sgd": "plug-in network"}
-"""Those that a page compares, and what people call them."""
+METHODS = {"student": "student", "sgld": "teacher", "sgd": "plug-in network"}  # On a page, and what people call them.
 MOST_POINTS = 300  # Rows that are drawn one by one; of more, so many at random.
 MOST_LINES = 5  # Lines that a picture can tell apart.
 MOST_BARS = 10  # Categories that fit side by side.

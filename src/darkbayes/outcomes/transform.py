@@ -26,8 +26,7 @@ class TransformChoice:
 
     transform: Literal["identity", "log"]
     identity: float
-    log: float | None
-    """Of the logarithm; None if some values are not positive."""
+    log: float | None  # None if some values are not positive.
 
     def __str__(self) -> str:
         if self.log is None:
@@ -38,11 +37,7 @@ class TransformChoice:
 
 
 def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
-    """Compare a target with its logarithm.
-
-    Args:
-        inputs: Of the network, ``[rows, width]``.
-        y: The target, of which not all values may be the same.
+    """Compare a target, of which not all values may be the same, with its logarithm, by inputs ``[rows, width]``.
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> noise = np.random.default_rng(0).normal(size=50)

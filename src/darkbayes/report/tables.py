@@ -39,8 +39,7 @@ class Names:
     metrics: Mapping[str, str] = field(default_factory=dict)  # Beside those of `METRICS`.
     tables: Mapping[str, str] = field(default_factory=dict)
     """Metrics that have a table of their own, with its title; all others share the first table."""
-    rivals: tuple[str, ...] = ()
-    """Two methods that stand side by side in the tables by data set, the better one marked."""
+    rivals: tuple[str, ...] = ()  # Two methods that stand side by side in tables by data set, the better one marked.
 
     def method(self, name: str) -> str:
         if INPUT_NOISE in name:

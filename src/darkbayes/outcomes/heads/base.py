@@ -36,8 +36,7 @@ class Predicted(NamedTuple):
 
     distribution: Any
     aleatoric: Array | None = None
-    epistemic: Array | None = None
-    """Where it is known by itself, and need not be had as a difference."""
+    epistemic: Array | None = None  # Where it is known by itself, and need not be had as a difference.
 
     def prediction(self) -> Prediction:
         """The same in numpy, in the unit of what the network learned, for whoever scores, stores or draws it."""
@@ -115,8 +114,7 @@ class Likelihood(eqx.Module):
 class Head(eqx.Module):
     """How a student's outputs are read and taught; targets are distributions with the draws along the first axis."""
 
-    learns_from: ClassVar[type[Distribution]]
-    """What its teacher's draws must say."""
+    learns_from: ClassVar[type[Distribution]]  # What its teacher's draws must say.
 
     @property
     @abc.abstractmethod

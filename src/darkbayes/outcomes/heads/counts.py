@@ -28,8 +28,7 @@ from darkbayes.types import Array, PyTree
 
 REACH = 8.0  # Logarithms of rates stay within so much of that of the mean count.
 DISPERSIONS = (-7.0, 3.0)  # Ends of the logarithm of the dispersion.
-SHAPES = (-6.0, 10.0)
-"""Those of the logarithm of the shape of a student's rate: more than that of any draw, as draws may agree."""
+SHAPES = (-6.0, 10.0)  # Those of a student's log shape of the rate: more than that of any draw, as draws may agree.
 PARTS = (-16.0, 4.0)  # Those of the logarithms of both parts of the variance, over that of the negative binomial.
 DISPERSION_PRIOR = (-2.0, 2.0)  # Mean and standard deviation of the Gaussian prior on the logarithm of the dispersion.
 

@@ -14,7 +14,7 @@ from darkbayes.estimates import Estimate, by_chance, estimate
 from darkbayes.metrics import LEVEL, scores
 from darkbayes.outcomes.pictures import Curves, Limits, Picture, Scatter, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Promise, Tile, Words
-from darkbayes.outcomes.words.text import in_percent, listing, percent, short, with_error
+from darkbayes.outcomes.words.text import listing, percent, short, with_error
 
 COVERAGE = f"coverage_{100 * LEVEL:g}"
 VERDICTS = {
@@ -61,11 +61,12 @@ class QuantityWords(Words):
     def trusted(self, held: HeldOut) -> str:
         low, high = held.student.interval(LEVEL)
         measured, promise = held.scores["student"][COVERAGE], interval_promise(held.methods["student"].position)
+        shown = Estimate(100 * measured.value, measured.error and 100 * measured.error)
         more = ", of whole numbers a little more" * (promise.verdict == "kept" and measured.value > promise.high)
         return (
             f"Its {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the "
             f"true {self.name} in {round(measured.value * held.rows):,} of {held.rows:,} {held.cases}, "
-            f"{with_error(in_percent(measured), 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
+            f"{with_error(shown, 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
             f"{percent(promise.high)} in a test of this size{more}, {VERDICTS[promise.verdict]}"
         )
 

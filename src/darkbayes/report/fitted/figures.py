@@ -4,14 +4,13 @@ Colours are those of Okabe and Ito, and every line and mark has a form of its ow
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from darkbayes.outcomes import pictures
-from darkbayes.outcomes.pictures import METHODS, Picture
+from darkbayes.outcomes.pictures import METHODS, MOST_POINTS, AlongColumn, Confusion, Curves, Picture, Scatter
 from darkbayes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, Drawing, panels
 
 SIZE = WIDTH, LOW = (4.6, 3.3)  # Inches: half a page, and a phone.
@@ -76,7 +75,7 @@ def _axes(picture: Picture, height: float, rows: int = 1, legend: int = 2) -> It
             figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=legend)
 
 
-def _scatter(picture: pictures.Scatter) -> Drawing:
+def _scatter(picture: Scatter) -> Drawing:
     """What lies beyond the limits is drawn at the edge."""
     low, high = picture.limits
     with _axes(picture, SQUARE) as (figure, axis):
@@ -93,14 +92,14 @@ def _scatter(picture: pictures.Scatter) -> Drawing:
     return figure
 
 
-def _curves(picture: pictures.Curves) -> Drawing:
+def _curves(picture: Curves) -> Drawing:
     with _axes(picture, SQUARE if picture.promise else LOW) as (figure, axis):
         if picture.band is not None:
             axis.fill_between(*picture.band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
         for method in [method for method in reversed(METHODS) if method in picture.curves]:  # The student's on top.
             x, y = picture.curves[method]
             # A long curve is drawn with fewer points, its ends among them.
-            points = np.unique(np.linspace(0, len(x) - 1, pictures.MOST_POINTS).round().astype(int))
+            points = np.unique(np.linspace(0, len(x) - 1, MOST_POINTS).round().astype(int))
             look = LOOKS[method] | ({"marker": ""} if len(points) > 15 else {})
             axis.plot(x[points], _finite(y[points]), **look, lw=1.8, label=METHODS[method])
             if method in picture.whiskers:
@@ -116,7 +115,7 @@ def _curves(picture: pictures.Curves) -> Drawing:
     return figure
 
 
-def _confusion(picture: pictures.Confusion) -> Drawing:
+def _confusion(picture: Confusion) -> Drawing:
     counts, number, names = picture.counts, len(picture.names), [cut(name, 12) for name in picture.names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     with _axes(picture, SQUARE) as (figure, axis):
@@ -132,7 +131,7 @@ def _confusion(picture: pictures.Confusion) -> Drawing:
     return figure
 
 
-def _along(picture: pictures.AlongColumn) -> Drawing:
+def _along(picture: AlongColumn) -> Drawing:
     """Lines along numbers, marks for categories."""
     numbers, spread = picture.seen is not None, 0.0 if picture.seen is not None else 0.1
     places = np.asarray(picture.values if numbers else range(len(picture.values)), np.float64)
@@ -163,17 +162,10 @@ def _along(picture: pictures.AlongColumn) -> Drawing:
     return figure
 
 
-DRAWN: dict[type[Picture], Callable[[Any], Drawing]] = {
-    pictures.Scatter: _scatter,
-    pictures.Curves: _curves,
-    pictures.Confusion: _confusion,
-    pictures.AlongColumn: _along,
-}
-
-
 def drawn(picture: Picture) -> Drawing:
     """The figure of a picture."""
-    return DRAWN[type(picture)](picture)
+    drawings: Any = {Scatter: _scatter, Curves: _curves, Confusion: _confusion, AlongColumn: _along}
+    return drawings[type(picture)](picture)
 
 
 # Axes

@@ -75,8 +75,7 @@ def read_run(folder: Path) -> FittedRun:
     path = folder / "examples.safetensors"
     images = read_arrays(path)["images"] if path.exists() else None
     path = folder / "student" / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    curve = [json.loads(line) for line in lines]
+    curve = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
     return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, curve)
 
 
