@@ -75,11 +75,9 @@ class Scores:
 
     def rows(self, method: str) -> list[dict[str, Any]]:
         """The scores of a method as rows of results; standard errors are over the examples."""
-        about = {"examples": self._number, "trials": 1}
-        return [
-            {"method": method, "metric": metric, "mean": score.value, "se": score.error} | about
-            for metric, score in self.result().items()
-        ]
+        about, scores = {"examples": self._number, "trials": 1}, self.result()
+        named = [(metric, {"mean": score.value, "se": score.error}) for metric, score in scores.items()]
+        return [{"method": method, "metric": metric} | score | about for metric, score in named]
 
 
 def _explained(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:

@@ -11,8 +11,6 @@ from darkbayes.version import __version__
 OPSET = 20  # The first that has GELU; every onnxruntime since 1.17 reads it.
 IR_VERSION = 9  # The file format that came with it.
 
-BATCH = "batch"  # The name of the axis whose length is free.
-
 
 class Graph:
     """Collects what an ONNX file holds.
@@ -80,7 +78,8 @@ class Graph:
 
 
 def _declared(name: str, dtype: Any, shape: Sequence[int]) -> Any:
-    return helper.make_tensor_value_info(name, _type(dtype), [BATCH, *shape])
+    # The length of the first axis, which has a name, is free.
+    return helper.make_tensor_value_info(name, _type(dtype), ["batch", *shape])
 
 
 def _type(dtype: Any) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 
 MOST_STEPS = 127  # The largest eight-bit weight; the least is its negative, so that none is rounded towards zero.
-
 LAYERS = ("Gemm", "Conv")  # Operators whose second input are weights, with the outputs along the first axis.
 
 

@@ -97,10 +97,8 @@ class Prediction(abc.ABC):
 def known(part: np.ndarray | None) -> np.ndarray:
     """A part of the uncertainty, if it is known."""
     if part is None:
-        raise InvalidInput(
-            "this prediction does not know its aleatoric part: distil a student with decompose=True, or predict with "
-            "draws"
-        )
+        remedy = "distil a student with decompose=True, or predict with draws"
+        raise InvalidInput(f"this prediction does not know its aleatoric part: {remedy}")
     return part
 
 

@@ -166,23 +166,16 @@ class ClassTarget(Target):
         name, column = cls.only(columns)
         if column.kind == "number" and (column.values != np.floor(column.values)).any():
             example = column.values[column.values != np.floor(column.values)][0]
-            raise InvalidInput(
-                f"classification predicts classes, but {name!r} holds the number {example}: choose the task regression",
-                option="task",
-                value="regression",
-            )
+            held = f"{name!r} holds the number {example}: choose the task regression"
+            raise InvalidInput(f"classification predicts classes, but {held}", option="task", value="regression")
         values, notes = texts_of(column), []
         counts = Counter(values.tolist())
         if len(counts) == 1:
-            raise InvalidInput(
-                f"{source}: {name!r} is {next(iter(counts))!r} in every row: to tell classes apart, there must be "
-                "examples of at least two"
-            )
+            why = "to tell classes apart, there must be examples of at least two"
+            raise InvalidInput(f"{source}: {name!r} is {next(iter(counts))!r} in every row: {why}")
         if len(counts) > MOST_CLASSES or len(counts) > DISTINCT * len(values):
-            raise InvalidInput(
-                f"{source}: {name!r} has {len(counts)} different values in {len(values)} rows: too many for classes. "
-                "Is it the right column?"
-            )
+            why = f"{len(counts)} different values in {len(values)} rows: too many for classes. Is it the right column?"
+            raise InvalidInput(f"{source}: {name!r} has {why}")
         if column.kind != "number":
             notes.append(f"{name!r} is one of {len(counts)} classes: {listed(sorted(counts))}")
         taught = set(values[rows].tolist())
@@ -206,12 +199,9 @@ class ClassTarget(Target):
         return {self.name: self.classes}
 
     def strays(self, values: Frame) -> list[tuple[int, str]]:
-        unknown = set(values[self.name].tolist()).difference(self.classes, [None])
-        return [
-            (row, f"{self.name!r} is {label!r}, none of the classes")
-            for row, label in enumerate(values[self.name].tolist())
-            if label in unknown
-        ]
+        known = {*self.classes, None}
+        unknown = [(row, label) for row, label in enumerate(values[self.name].tolist()) if label not in known]
+        return [(row, f"{self.name!r} is {label!r}, none of the classes") for row, label in unknown]
 
     def truth(self, values: np.ndarray) -> np.ndarray:
         number = {name: k for k, name in enumerate(self.classes)}

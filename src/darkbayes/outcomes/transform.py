@@ -14,9 +14,7 @@ from typing import Literal
 import numpy as np
 
 RIDGES = tuple(10.0**k for k in range(-4, 3))  # What may be added to the kernel's diagonal.
-
 MARGIN = 0.05  # Nats per row by which the logarithm must do better.
-
 MOST_ROWS, MOST_INPUTS = 1000, 2000  # Rows and inputs that are looked at; of more, evenly spaced ones are taken.
 
 

@@ -64,11 +64,9 @@ def choices_line(results: dict[str, Any]) -> str:
     for folder, chosen in results.get("choices", {}).items():
         about = ", ".join(filter(None, (_part(folder), f"{len(chosen)} runs" if len(chosen) > 1 else "")))
         restless = len(chosen) - _settled(chosen)
-        lines.append(
-            (f"{about}: " if about else "")
-            + f"step size {_chosen('step size', chosen)}, {_chosen('steps', chosen)} steps"
-            + (f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else "")
-        )
+        line = f"step size {_chosen('step size', chosen)}, {_chosen('steps', chosen)} steps"
+        line += f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else ""
+        lines.append(f"{about}: {line}" if about else line)
     return "; ".join(lines)
 
 

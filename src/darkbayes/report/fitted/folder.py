@@ -47,11 +47,8 @@ class FittedRun:
     @property
     def along(self) -> list[tuple[Words, AlongColumn]]:
         """The words of each output, with what is predicted of it along each column."""
-        return [
-            (words, words.along(own, self.columns[course["column"]]))
-            for course in self.dependence
-            for words, own in self.words.courses(course)
-        ]
+        pairs = [(course["column"], *each) for course in self.dependence for each in self.words.courses(course)]
+        return [(words, words.along(own, self.columns[name])) for name, words, own in pairs]
 
     @property
     def stopped_at(self) -> int | None:

@@ -16,19 +16,7 @@ from darkbayes.report.figures import Drawing, learning_curves
 from darkbayes.report.fitted import words
 from darkbayes.report.fitted.figures import SIZE, drawn
 from darkbayes.report.fitted.folder import FittedRun, read_run
-from darkbayes.report.page import (
-    Cards,
-    Facts,
-    Figure,
-    Gallery,
-    Listing,
-    Note,
-    Part,
-    Section,
-    Tiles,
-    data_uri,
-    write_page,
-)
+from darkbayes.report.page import Cards, Facts, Figure, Gallery, Listing, Note, Section, Tiles, data_uri, write_page
 from darkbayes.report.tables import METRICS, Table, number, pivot
 from darkbayes.tables.schema import Category
 
@@ -63,7 +51,7 @@ def write_fitted(folder: Path) -> Path:
     """Write ``report.html`` into the folder of a fit."""
     run = read_run(folder)
     held, about = run.held, run.words
-    parts: list[Part] = [Note(words.lead(run), "lead")]
+    parts: list[Any] = [Note(words.lead(run), "lead")]
     if held is not None:
         outputs = about.outputs(held)
         trusted = " ".join(own.trusted(one) for own, one in outputs)
@@ -107,7 +95,7 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> Cards:
 def _examples(run: FittedRun, held: HeldOut) -> Section:
     """The most uncertain."""
     hint = "Where doubt is large, another example would teach the model most."
-    parts: list[Part] = [Note(f"{run.words.sizes_note} {hint}")]
+    parts: list[Any] = [Note(f"{run.words.sizes_note} {hint}")]
     outputs, least_sure = run.words.outputs(held), run.examples[:MOST_ROWS]
     places = [str(example["place"]) for example in least_sure]
     examples = [_example(outputs, example["row"]) for example in least_sure]
@@ -184,7 +172,7 @@ def _how_it_was_made(run: FittedRun) -> Section:
     names: dict[str, str] = {"version": "darkbayes", "jax": "JAX", "wall_s": "seconds"}
     metrics = {row["metric"] for row in run.results["rows"]}
     scores = {METRICS[metric][0]: text for metric, text in SCORES.items() if metric in metrics}
-    chains: list[Part] = [Note("This run did not keep what its chains predicted.")]
+    chains: list[Any] = [Note("This run did not keep what its chains predicted.")]
     if table := teachers.chains_table(run.results):
         line = teachers.chains_line(run.results)
         chains = [
@@ -208,12 +196,9 @@ def _chosen(run: FittedRun) -> dict[str, str]:
     facts, options, form = run.facts, run.facts["options"], run.facts.get("transform", "")
     teacher, student = "a convolutional network", "one network"
     if run.columns:
-        layers = [
-            f"one hidden layer of {widths[0]} units"
-            if len(widths) == 1
-            else f"hidden layers of {' and '.join(map(str, widths))} units"
-            for widths in (options["hidden"], options["student_hidden"])
-        ]
+        each = (options["hidden"], options["student_hidden"])
+        forms = ("one hidden layer" if len(widths) == 1 else "hidden layers" for widths in each)
+        layers = [f"{form} of {' and '.join(map(str, widths))} units" for form, widths in zip(forms, each, strict=True)]
         teacher, student = f"a network with {layers[0]}", f"one network, {layers[1]}"
     chosen = {
         "Data": f"{run.config['source']}, {facts['rows']:,} {run.cases}: {facts['trained']:,} to learn from, "
@@ -238,7 +223,7 @@ def _chosen(run: FittedRun) -> dict[str, str]:
     return {name: text for name, text in chosen.items() if text}
 
 
-def _columns(run: FittedRun) -> Part:
+def _columns(run: FittedRun) -> Table:
     """What each column is, and how it becomes inputs."""
     rows = []
     for name, column in run.columns.items():

@@ -19,15 +19,11 @@ MOST_NATS = 50.0  # Differences beyond it are not turned into a factor.
 
 def lead(run: FittedRun) -> str:
     """What was learned from what."""
-    learned = (
-        f"The model learned {run.words.task(run.cases)} from {run.facts['trained']:,} {run.cases} of "
-        f"{run.config['source']}"
-    )
+    taught = f"{run.facts['trained']:,} {run.cases} of {run.config['source']}"
+    learned = f"The model learned {run.words.task(run.cases)} from {taught}"
     if run.held is None:
-        return (
-            f"{learned}. No {run.cases} were held out (--held-out 0), so nothing on this page says how good it is: fit "
-            "with --held-out 0.2 to know."
-        )
+        why = "so nothing on this page says how good it is: fit with --held-out 0.2 to know."
+        return f"{learned}. No {run.cases} were held out (--held-out 0), {why}"
     return f"{learned}, and was then tested on {run.held.rows:,} {run.cases} that it had never seen."
 
 
