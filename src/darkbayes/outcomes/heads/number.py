@@ -85,17 +85,16 @@ class NormalMixture(eqx.Module):
 
 
 class _RealLikelihood(Likelihood):
-    num_outputs: eqx.AbstractVar[int]
-
     @property
     def width(self) -> int:
-        return self.num_outputs
+        return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
 
     def check_targets(self, y: Array) -> None:
+        outputs = self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
         shape, dtype = np.shape(y), np.asarray(y).dtype
-        if not np.issubdtype(dtype, np.floating) or shape[1:] != (self.num_outputs,):
+        if not np.issubdtype(dtype, np.floating) or shape[1:] != (outputs,):
             raise InvalidInput(
-                f"y must hold floats of shape [examples, {self.num_outputs}] for {type(self).__name__}, "
+                f"y must hold floats of shape [examples, {outputs}] for {type(self).__name__}, "
                 f"not shape {shape} of {dtype}: convert y, or reshape a single output with y[:, None]"
             )
 
@@ -179,11 +178,10 @@ def bent(raw: Array, low: float, high: float) -> Array:
 
 class _NumberHead(Head):
     learns_from: ClassVar[type[Distribution]] = Normal
-    num_outputs: eqx.AbstractVar[int]
 
     @property
     def targets(self) -> int:
-        return self.num_outputs
+        return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
 
     def divergence(self, average: Any, outputs: Array) -> Array:
         return kl_normal(Normal.averaged(average.mean, average.variance).distribution, self.moments(outputs))
