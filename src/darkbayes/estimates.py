@@ -4,17 +4,16 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import bdtr
 
-TWO_SIDED = 1.96
-"""Standard errors on either side that hold the truth in 95 of 100 cases."""
+TWO_SIDED = 1.96  # Standard errors on either side that hold the truth in 95 of 100 cases.
 
 
 class Estimate(NamedTuple):
     """A number, and its standard error where that is known."""
 
     value: float
-    error: float | None = None
-    """One standard error."""
+    error: float | None = None  # One standard error.
 
     @property
     def clear(self) -> bool:
@@ -70,13 +69,5 @@ def by_chance(count: int, probability: float, level: float = 0.95) -> tuple[int,
     >>> by_chance(10, 1.0), by_chance(20, 0.5), by_chance(10, 0.1)
     ((10, 10), (6, 14), (0, 3))
     """
-    if probability in (0.0, 1.0):
-        sure = round(count * probability)
-        return sure, sure
-    numbers = np.arange(count + 1)
-    ways = math.lgamma(count + 1) - np.array(
-        [math.lgamma(k + 1) + math.lgamma(count - k + 1) for k in range(count + 1)]
-    )
-    below = np.cumsum(np.exp(ways + numbers * math.log(probability) + (count - numbers) * math.log1p(-probability)))
-    tail = (1 - level) / 2
+    below, tail = bdtr(np.arange(count + 1), count, probability), (1 - level) / 2
     return int(np.searchsorted(below, tail)), int(np.searchsorted(below, 1 - tail))

@@ -24,7 +24,7 @@ from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.choosing import AUTO
 from darkbayes.predict import predict_student
 from darkbayes.student import Student
-from darkbayes.tables.columns import TRUTH, Table, frame_of, from_columns, text_of
+from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
 from darkbayes.tables.schema import TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.teacher import Choices
@@ -33,34 +33,23 @@ from darkbayes.version import __version__
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import (
-        assert_all_finite,
-        check_consistent_length,
-        check_is_fitted,
-        column_or_1d,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
-ROWS = 512
-"""Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number."""
-LEAST_ROWS = 2
-"""Rows that an estimator must be given to learn from."""
-ESTIMATOR = "darkbayes.estimator"
-"""Under which name a saved file says what it holds."""
+ROWS = 512  # Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number.
+LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
+ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
 
 class Decomposition(NamedTuple):
     """Uncertainty and its parts, one value per row: variances of a number, entropies in nats of a class."""
 
     total: np.ndarray
-    aleatoric: np.ndarray
-    """What would remain with any amount of data: noise."""
-    epistemic: np.ndarray
-    """What more data could remove."""
+    aleatoric: np.ndarray  # What would remain with any amount of data: noise.
+    epistemic: np.ndarray  # What more data could remove.
 
 
 class _Distilled(BaseEstimator):
@@ -72,6 +61,7 @@ class _Distilled(BaseEstimator):
     diagnosis_: dict[str, Any]
     params_: Any
     draws_: Any
+    classes_: np.ndarray
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -105,38 +95,24 @@ class _Distilled(BaseEstimator):
         return tags
 
     def _options(self) -> Options:
-        return Options(
-            _widths(self.hidden),
-            _widths(self.student_hidden),
-            self.chains,
-            self.time_budget,
-            self.max_steps,
-            self.likelihood,
-            self.head,
-        )
+        widths = (self.hidden, self.student_hidden)
+        hidden, student = (tuple(each) if isinstance(each, list) else each for each in widths)
+        return Options(hidden, student, self.chains, self.time_budget, self.max_steps, self.likelihood, self.head)
 
     def _goes_on(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "schema_")
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         """The columns of `X`, checked as scikit-learn does; when fitting, with `reset`, their names are kept."""
+        least = LEAST_ROWS if reset else 1
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             validate_data(self, X, reset=reset, skip_check_array=True)
             columns = [X.iloc[:, k] for k in range(X.shape[1])]
-            if X.shape[0] < (LEAST_ROWS if reset else 1) or not columns:
-                raise InvalidInput(
-                    f"X has shape {X.shape}: give at least {LEAST_ROWS if reset else 1} rows and 1 column"
-                )
+            if X.shape[0] < least or not columns:
+                raise InvalidInput(f"X has shape {X.shape}: give at least {least} rows and 1 column")
         else:
-            matrix = validate_data(
-                self,
-                X,
-                reset=reset,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=LEAST_ROWS if reset else 1,
-            )
-            columns = list(np.asarray(matrix).T)
+            how: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
+            columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
         table = from_columns(dict(zip(names, columns, strict=True)), source="X")
         for name, column in table.columns.items():
@@ -147,34 +123,23 @@ class _Distilled(BaseEstimator):
 
     def _learn(self, table: Table, values: np.ndarray, schema: TableSchema) -> Self:
         """Fit to columns and the values of the target, as its `encode` takes them."""
-        options = self._options()
-        start = None
+        options, start = self._options(), None
         if self._goes_on():
-            self._require_same_networks(options)
+            for name, params in (("hidden", self.draws_.network), ("student_hidden", self.params_)):
+                widths, wanted = tuple(layer.bias.shape[-1] for layer in params[:-1]), getattr(options, name)
+                if widths != wanted:
+                    raise InvalidInput(
+                        f"warm_start goes on with the same networks, but {name} was {widths} and is now {wanted}: set "
+                        "it back, or set warm_start=False"
+                    )
             start = Start(self.draws_, self.params_)
-        x, y = schema.encode(frame_of(table, schema)), schema.target.encode(values)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        fitted = fit(
-            Data(x, y),  # pyright: ignore[reportArgumentType]
-            schema.target,
-            jax.random.key(seed),
-            options,
-            queries=table_queries(schema),
-            start=start,
-        )
+        data: Any = Data(schema.encode(frame_of(table, schema)), schema.target.encode(values))  # pyright: ignore[reportArgumentType]
+        key = jax.random.key(int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)))
+        fitted = fit(data, schema.target, key, options, queries=table_queries(schema), start=start)
         self.schema_ = schema
         self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
         self.choices_, self.diagnosis_ = fitted.choices, fitted.diagnosis.as_dict()
         return self
-
-    def _require_same_networks(self, options: Options) -> None:
-        for name, params in (("hidden", self.draws_.network), ("student_hidden", self.params_)):
-            widths = tuple(layer.bias.shape[-1] for layer in params[:-1])
-            if widths != getattr(options, name):
-                raise InvalidInput(
-                    f"warm_start goes on with the same networks, but {name} was {widths} and is now "
-                    f"{getattr(options, name)}: set it back, or set warm_start=False"
-                )
 
     @property
     def _target(self) -> Any:
@@ -183,8 +148,12 @@ class _Distilled(BaseEstimator):
     def _student(self) -> Student:
         return make_student(self._target, self._options(), 1)
 
-    def _prediction(self, X: Any) -> Any:
-        """What the student says of each row in the target's own unit; `ROWS` of them at a time."""
+    def predict_dist(self, X: Any) -> Any:
+        """What is believed of the target of each row of `X`.
+
+        It is a prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and
+        ``log_prob``, of classes ``probs`` and ``log_prob``.
+        """
         check_is_fitted(self)
         x = self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_))
         student, parts = self._student(), []
@@ -195,28 +164,9 @@ class _Distilled(BaseEstimator):
             parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
         return parts[0].joined(parts[1:])
 
-    def predict_dist(self, X: Any) -> Any:
-        """What is believed of each row's target.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            A prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and ``log_prob``,
-            of classes ``probs`` and ``log_prob``.
-        """
-        return self._prediction(X)
-
     def decompose(self, X: Any) -> Decomposition:
-        """The uncertainty of each row's target, and its parts, which add up.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            Variances of a number (means over several), or entropies in nats of a class.
-        """
-        noise, doubt = self._prediction(X).parts
+        """The uncertainty of each row's target, and its parts, which add up; of several numbers, means over them."""
+        noise, doubt = self.predict_dist(X).parts
         return Decomposition(noise + doubt, noise, doubt)
 
     def to_onnx(self) -> bytes:
@@ -234,48 +184,44 @@ class _Distilled(BaseEstimator):
             "class": type(self).__name__,
             "version": __version__,
             "settings": settings,
-            "names": _listed(getattr(self, "feature_names_in_", None)),
+            "names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
             "features": self.n_features_in_,
             "schema": schema_to_dict(self.schema_),
             "notes": self.notes_,
             "choices": dataclasses.asdict(self.choices_),
             "diagnosis": self.diagnosis_,
             "draws": len(jax.tree.leaves(self.draws_)[0]),
-            **self._saved(),
         }
-        weights = {"student": self.params_, "draws": self.draws_}
-        write_arrays(Path(path), named_leaves(weights), {ESTIMATOR: json.dumps(about, default=_plain)})
-
-    def _saved(self) -> dict[str, Any]:
-        """What else belongs in the file."""
-        return {}
+        if hasattr(self, "classes_"):
+            values = self.classes_.tolist()
+            if not all(isinstance(value, str | bool | int | float) for value in values):
+                raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
+            about |= {"classes": values, "classes_type": self.classes_.dtype.str}
+        weights = named_leaves({"student": self.params_, "draws": self.draws_})
+        write_arrays(Path(path), weights, {ESTIMATOR: json.dumps(about, default=lambda value: value.item())})
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """A fitted estimator from a file that `save` wrote."""
-        path = Path(path)
-        if not path.is_file():
+        if not (path := Path(path)).is_file():
             raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
         about = json.loads(read_told(path).get(ESTIMATOR, "{}"))
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
             raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")
-        settings = about["settings"] | {name: tuple(about["settings"][name]) for name in ("hidden", "student_hidden")}
-        made = cls(**settings)
+        widths = {name: tuple(about["settings"][name]) for name in ("hidden", "student_hidden")}
+        made = cls(**about["settings"] | widths)
         made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
         if about["names"] is not None:
             made.feature_names_in_ = np.asarray(about["names"], object)
-        made.notes_, made.choices_ = about["notes"], Choices(**about["choices"])
-        made.diagnosis_ = about["diagnosis"]
-        made._restore(about)
+        made.notes_, made.choices_, made.diagnosis_ = about["notes"], Choices(**about["choices"]), about["diagnosis"]
+        if "classes" in about:
+            made.classes_ = np.asarray(about["classes"], about["classes_type"])
         weights = restored_arrays(path, made._like(about["draws"]))
         if weights is None:
             raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")
         made.params_, made.draws_ = (jax.tree.map(np.asarray, weights[name]) for name in ("student", "draws"))
         return made
-
-    def _restore(self, about: dict[str, Any]) -> None:
-        """What `_saved` kept."""
 
     def _like(self, number: int) -> dict[str, Any]:
         """Weights of the right shapes: the student's, and so many draws."""
@@ -316,21 +262,12 @@ class DistilledRegressor(RegressorMixin, _Distilled):
     """
 
     def __sklearn_tags__(self) -> Any:
-        """It predicts several numbers as well."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from rows.
-
-        Args:
-            X: the rows.
-            y: their numbers, ``[rows]``, or several of each, ``[rows, targets]``.
-
-        Returns:
-            The estimator itself.
-        """
+        """Learn from rows `X` and their numbers `y`, ``[rows]``, or several of each, ``[rows, targets]``."""
         table = self._read(X, reset=not self._goes_on())
         values = _numbers(self, X, y)
         if self._goes_on():
@@ -347,42 +284,18 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         return self._learn(table, values, schema)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of each row's target.
-
-        Args:
-            X: the rows.
-            return_std: whether the standard deviation is returned as well.
-
-        Returns:
-            The means, or means and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
-        """
-        prediction = self._prediction(X)
+        """The means, or means and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets."""
+        prediction = self.predict_dist(X)
         return tuple(map(_flat, (prediction.mean, prediction.std))) if return_std else _flat(prediction.mean)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
-        """The central interval that holds the target with a probability.
-
-        Args:
-            X: the rows.
-            level: the probability.
-
-        Returns:
-            The ends, ``[rows, 2]``, or ``[rows, targets, 2]`` of several targets.
-        """
+        """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several."""
         require_share("level", level)
-        return np.stack(list(map(_flat, self._prediction(X).interval(level))), axis=-1)
+        return np.stack(list(map(_flat, self.predict_dist(X).interval(level))), axis=-1)
 
     def log_score(self, X: Any, y: Any) -> float:
-        """The mean log density of numbers, in their own unit; larger is better.
-
-        Args:
-            X: the rows.
-            y: their numbers.
-
-        Returns:
-            The score.
-        """
-        return float(np.mean(self._prediction(X).log_prob(self._target.truth(_numbers(self, X, y)))))
+        """The mean log density of the rows' numbers, in their own unit; larger is better."""
+        return float(np.mean(self.predict_dist(X).log_prob(self._target.truth(_numbers(self, X, y)))))
 
 
 class DistilledClassifier(ClassifierMixin, _Distilled):
@@ -399,18 +312,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.
     """
 
-    classes_: np.ndarray
-
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from rows.
-
-        Args:
-            X: the rows.
-            y: their labels.
-
-        Returns:
-            The estimator itself.
-        """
+        """Learn from rows `X` and their labels `y`."""
         table = self._read(X, reset=not self._goes_on())
         labels = _labels(self, X, y)
         if self._goes_on():
@@ -418,97 +321,43 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         else:
             self.classes_, codes = np.unique(labels, return_inverse=True)
             if len(self.classes_) == 1:
-                raise InvalidInput(
-                    f"y holds one class only, {self.classes_.tolist()[0]!r}: give examples of at least two classes"
-                )
+                (only,) = self.classes_.tolist()
+                raise InvalidInput(f"y holds one class only, {only!r}: give examples of at least two classes")
             rows, (name,) = np.arange(table.rows), _target_names(y, labels, table)
             schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=rows, chosen=True)
             kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
-            names = tuple(map(_class_name, self.classes_.tolist()))
-            target = ClassTarget(name, names, kinds.get(self.classes_.dtype.kind, "text"))
+            names = (str(text_of(label) if isinstance(label, Real) else label) for label in self.classes_.tolist())
+            target = ClassTarget(name, tuple(names), kinds.get(self.classes_.dtype.kind, "text"))
             schema = dataclasses.replace(schema, target=target)
         return self._learn(table, np.asarray(schema.target.classes, object)[codes], schema)
 
     def _codes(self, labels: np.ndarray) -> np.ndarray:
         """The number of each label in `classes_`."""
-        unknown = labels[~np.isin(labels, self.classes_)]
-        if len(unknown):
-            raise InvalidInput(
-                f"y holds {unknown.tolist()[0]!r}, which is none of the classes {self.classes_.tolist()}"
-            )
+        unknown, known = labels[~np.isin(labels, self.classes_)].tolist(), self.classes_.tolist()
+        if unknown:
+            raise InvalidInput(f"y holds {unknown[0]!r}, which is none of the classes {known}")
         return np.searchsorted(self.classes_, labels)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The label of each row.
-        """
-        best = np.argmax(self.predict_log_proba(X), axis=1)
+        """The most probable class of each row."""
+        best = np.argmax(self.predict_log_proba(X), axis=1)  # Before the classes: an estimator may not be fitted.
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The probabilities, ``[rows, classes]``.
-        """
+        """The probability of each class, ``[rows, classes]``."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of the probabilities, which are finite where these are too small to tell from zero.
-
-        Args:
-            X: the rows.
-
-        Returns:
-            The logarithms, ``[rows, classes]``.
-        """
-        logs = self._prediction(X).log_probs
+        """The logarithms of the probabilities, which are finite where these are too small to tell from zero."""
+        logs = self.predict_dist(X).log_probs
         # The student adds up in single precision.
         return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
 
     def log_score(self, X: Any, y: Any) -> float:
-        """The mean log probability of labels; larger is better.
-
-        Args:
-            X: the rows.
-            y: their labels.
-
-        Returns:
-            The score.
-        """
+        """The mean log probability of the rows' labels; larger is better."""
         logs = self.predict_log_proba(X)
         codes = self._codes(_labels(self, X, y))
         return float(np.mean(logs[np.arange(len(codes)), codes]))
-
-    def _saved(self) -> dict[str, Any]:
-        values = self.classes_.tolist()
-        if not all(isinstance(value, str | bool | int | float) for value in values):
-            raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
-        return {"classes": values, "classes_type": self.classes_.dtype.str}
-
-    def _restore(self, about: dict[str, Any]) -> None:
-        self.classes_ = np.asarray(about["classes"], about["classes_type"])
-
-
-def _widths(widths: Any) -> Any:
-    return tuple(widths) if isinstance(widths, list | tuple) else widths
-
-
-def _listed(values: Any) -> list[str] | None:
-    return None if values is None else list(values)
-
-
-def _plain(value: Any) -> Any:
-    """A numpy number as JSON takes it."""
-    return value.item()
 
 
 def _flat(values: np.ndarray) -> np.ndarray:
@@ -529,13 +378,6 @@ def _target_names(y: Any, values: np.ndarray, table: Table) -> list[str]:
         names[place] = name
         taken.add(name)
     return names
-
-
-def _class_name(label: Any) -> str:
-    """What an exported student calls a class."""
-    if isinstance(label, bool):
-        return TRUTH[label]
-    return str(text_of(label)) if isinstance(label, Real) else str(label)
 
 
 def _one_per_row(estimator: Any, X: Any, y: Any) -> np.ndarray:

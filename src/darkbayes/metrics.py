@@ -4,7 +4,9 @@ A prediction says of each row how good it was (`Prediction.row_scores`), and und
 together into means with their errors: at once (`scores`, or a function per score), or batch by batch (`Scores`).
 """
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +14,8 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import Estimate, estimate, ratio
 
-LEVEL = 0.9
-"""Of the intervals whose coverage is scored."""
-BINS = 15
-"""Of the confidence, for the calibration error."""
+LEVEL = 0.9  # Of the intervals whose coverage is scored.
+BINS = 15  # Of the confidence, for the calibration error.
 
 
 class RowScores(NamedTuple):
@@ -37,18 +37,12 @@ class Scores:
     """
 
     def __init__(self, target: str = "a target") -> None:
-        self._target = target
-        self._number = 0
+        self._target, self._number = target, 0
         self._sums: dict[str, np.ndarray] = {}
         self._root: dict[str, bool] = {}
 
     def add(self, prediction: Any, y: Any) -> None:
-        """Count the predictions of some more rows.
-
-        Args:
-            prediction: what was predicted of them.
-            y: what is true of them, in the prediction's unit.
-        """
+        """Count the predictions of some more rows, of which `y` is true, in the prediction's unit."""
         self._number += len(y)
         for name, rows in prediction.row_scores(y).items():
             values = np.asarray(rows.values, np.float64)
@@ -61,11 +55,7 @@ class Scores:
             self._sums[name] = self._sums.get(name, 0.0) + sums
 
     def result(self) -> dict[str, Estimate]:
-        """Every score, with its standard error over the rows where that is known.
-
-        Returns:
-            The scores by name.
-        """
+        """Every score by name, with its standard error over the rows where that is known."""
         number = self._number
         if not number:
             raise InvalidInput(f"there is no row with {self._target} to score: is it empty everywhere?")
@@ -75,38 +65,33 @@ class Scores:
                 result[name] = Estimate(float(np.abs(sums).sum()) / number)
                 continue
             mean = float(sums[0]) / number
-            with np.errstate(invalid="ignore"):
-                error = (
-                    math.sqrt(max(float(sums[1]) / number - mean * mean, 0.0) / (number - 1)) if number > 1 else None
-                )
+            variance = max(float(sums[1]) / number - mean * mean, 0.0)
+            error = math.sqrt(variance / (number - 1)) if number > 1 else math.nan
             if self._root[name]:
                 mean = math.sqrt(mean)
-                error = error / (2 * mean) if error is not None and mean else None
-            result[name] = Estimate(mean, error if error is not None and math.isfinite(error) else None)
+                error = error / (2 * mean) if mean else math.nan
+            result[name] = Estimate(mean, error if math.isfinite(error) else None)
         return result
 
     def rows(self, method: str) -> list[dict[str, Any]]:
-        """The scores as rows of results.
+        """The scores of a method as rows of results; standard errors are over the examples."""
+        about, scores = {"examples": self._number, "trials": 1}, self.result()
+        named = [(metric, {"mean": score.value, "se": score.error}) for metric, score in scores.items()]
+        return [{"method": method, "metric": metric} | score | about for metric, score in named]
 
-        Args:
-            method: what predicted.
 
-        Returns:
-            A row for each score; standard errors are over the examples.
-        """
-        about = {"examples": self._number, "trials": 1}
-        return [
-            {"method": method, "metric": metric, "mean": score.value, "se": score.error} | about
-            for metric, score in self.result().items()
-        ]
+def _explained(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
+    """With what all scores of a prediction take and return added to what one says of itself."""
+    given = "Args:\n    prediction: what was predicted.\n    y: what is true, in the same unit."
+    function.__doc__ = f"{inspect.getdoc(function)}\n\n{given}\n\nReturns:\n    The mean over the rows."
+    return function
 
 
 def scores(prediction: Any, y: Any) -> dict[str, Estimate]:
     """Every score that there is for such a prediction.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
 
     Returns:
         The scores by name, each with its standard error over the rows where that is known.
@@ -120,8 +105,7 @@ def score(prediction: Any, y: Any, name: str) -> float:
     """One score by its name.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
         name: of the score.
 
     Returns:
@@ -133,68 +117,33 @@ def score(prediction: Any, y: Any, name: str) -> float:
     return known[name].value
 
 
+@_explained
 def log_likelihood(prediction: Any, y: Any) -> float:
-    """The mean log density of the targets, the logarithmic score.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The mean log density of the targets, the logarithmic score."""
     return score(prediction, y, "log_likelihood")
 
 
+@_explained
 def error(prediction: Any, y: Any) -> float:
-    """The percentage of wrong labels.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The percentage of wrong labels."""
     return score(prediction, y, "error")
 
 
+@_explained
 def rmse(prediction: Any, y: Any) -> float:
-    """The root mean square error of the predictive mean.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The root mean square error of the predictive mean."""
     return score(prediction, y, "rmse")
 
 
+@_explained
 def brier(prediction: Any, y: Any) -> float:
-    """The mean squared distance of the probabilities from the one-hot label.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The mean squared distance of the probabilities from the one-hot label."""
     return score(prediction, y, "brier")
 
 
+@_explained
 def ece(prediction: Any, y: Any) -> float:
-    """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The expected calibration error: the mean gap between confidence and accuracy over equal-width bins."""
     return score(prediction, y, "ece")
 
 
@@ -202,8 +151,7 @@ def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
     """The share of targets inside the central interval of probability `level`.
 
     Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
+        prediction, y: what was predicted, and what is true, in the same unit.
         level: the probability.
 
     Returns:
@@ -212,31 +160,18 @@ def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
     return float(np.mean(_offered(prediction, "covered")(y, level)))
 
 
+@_explained
 def crps(prediction: Any, y: Any) -> float:
-    """The continuous ranked probability score in units of the target, E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006).
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
-    """
+    """The continuous ranked probability score in units of the target, E|Y - y| - E|Y - Y'|/2 (Grimit et al., 2006)."""
     return float(np.mean(_offered(prediction, "crps")(y)))
 
 
+@_explained
 def calibration_gap(prediction: Any, y: Any) -> float:
     """How much log likelihood the best rescaling of the prediction's confidence would add, in nats per example.
 
     Classes: the best temperature of the probabilities; numbers: the best factor on all standard deviations around the
     mean. 0 means that no rescaling helps. The best is sought on a fine grid from 1/20 to 20.
-
-    Args:
-        prediction: what was predicted.
-        y: what is true, in the same unit.
-
-    Returns:
-        The mean over the rows.
     """
     scaled = _offered(prediction, "scaled_log_prob")
     means = [float(np.mean(scaled(y, scale))) for scale in np.exp(np.linspace(-math.log(20.0), math.log(20.0), 401))]

@@ -1,5 +1,6 @@
 """One form for every prediction, whoever made it: draws, a student, a plug-in network (`darkbayes.outcomes`)."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -38,9 +39,7 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Any:
 
 @eqx.filter_jit
 def _predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predicted:
-    def predict(draw: Draw) -> Any:
-        return posterior.distribution(draw, x)
-
+    predict = partial(posterior.distribution, x=x)
     kind = eqx.filter_eval_shape(predict, jax.tree.map(lambda leaf: leaf[0], draws))
     return type(kind).together(predict, draws)
 

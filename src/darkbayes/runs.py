@@ -30,6 +30,7 @@ import numpy as np
 from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, restored_arrays, save_checkpoint
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import RunError
+from darkbayes.estimates import estimate
 from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, follow, steps_of
 from darkbayes.student.many import SideBySide
@@ -39,10 +40,8 @@ from darkbayes.teacher.tuning import Choices, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
-CHECKPOINT_SECONDS = 10.0
-"""How much work a killed run loses at most, about, where checkpoints are cheap."""
-CHECKPOINT_SHARE = 0.02
-"""How much of a run's time may go into checkpoints."""
+CHECKPOINT_SECONDS = 10.0  # How much work a killed run loses at most, about, where checkpoints are cheap.
+CHECKPOINT_SHARE = 0.02  # How much of a run's time may go into checkpoints.
 
 
 class Run:
@@ -95,23 +94,36 @@ class Run:
 
         Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken.
         """
-        folder = self.path / name
+        folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
         state, start = distillation.init(key), 0
-        stored = load_checkpoint(folder / "checkpoint", state)
+        stored = load_checkpoint(checkpoint, state)
         if stored is not None:
             if not np.array_equal(plain_array(stored[0].update_key), plain_array(state.update_key)):
-                raise RunError(f"{folder / 'checkpoint'} was made with another seed: choose another folder")
+                raise RunError(f"{checkpoint} was made with another seed: choose another folder")
             state, start = stored
         metrics = _metrics_until(folder / "metrics.jsonl", start)
+        saved, pause = time.time(), CHECKPOINT_SECONDS
         with metrics.open("a", encoding="utf-8") as lines:
-            watch = _Keeper(folder / "checkpoint", lines).watch
+
+            def watch(snapshot: Snapshot) -> None:
+                """Write how it goes, and a checkpoint when one is due."""
+                nonlocal saved, pause
+                line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
+                lines.write(json.dumps(line) + "\n")
+                if time.time() - saved > pause:
+                    lines.flush()
+                    began = time.time()
+                    save_checkpoint(checkpoint, snapshot.state, snapshot.step)
+                    saved = time.time()
+                    pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
+
             label = None if self.quiet else name
             state, _ = follow(distillation, state, steps, deadline=deadline, label=label, watch=watch)
-        save_checkpoint(folder / "checkpoint", state, steps_of(state.teacher.step))
+        save_checkpoint(checkpoint, state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
-        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-        curve = [(line["step"], line["kl"]) for line in lines if line["kl"] is not None]
+        said = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        curve = [(line["step"], line["kl"]) for line in said if line["kl"] is not None]
         write_json(folder / "diagnostics.json", distillation.diagnose(state, curve).as_dict())
         return state
 
@@ -137,42 +149,14 @@ class Run:
         return list(map(with_choices, chains, choices)), choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-        """Write and return the results."""
-        results = {
-            "experiment": experiment,
-            "preset": preset,
-            "rows": rows,
-            **self._left("model"),
-            **self._left("choices"),
-            **self._left("diagnostics"),
-            "provenance": self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)},
-        }
+        """Write and return the results, with what each part of this run chose and how it is judged, by its name."""
+        results: dict[str, Any] = {"experiment": experiment, "preset": preset, "rows": rows}
+        for kind in ("model", "choices", "diagnostics"):
+            if paths := sorted(self.path.rglob(f"{kind}.json")):
+                results[kind] = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
+        results["provenance"] = self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)}
         write_json(self.path / "results.json", results)
         return results
-
-    def _left(self, kind: str) -> dict[str, Any]:
-        """What every part of this run left in files called `kind`, by the part's name."""
-        paths = sorted(self.path.rglob(f"{kind}.json"))
-        left = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
-        return {kind: left} if left else {}
-
-
-class _Keeper:
-    """Writes what a distillation says as it goes, and a checkpoint when one is due."""
-
-    def __init__(self, folder: Path, lines: Any):
-        self.folder, self.lines = folder, lines
-        self.saved, self.pause = time.time(), CHECKPOINT_SECONDS
-
-    def watch(self, snapshot: Snapshot) -> None:
-        line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
-        self.lines.write(json.dumps(line) + "\n")
-        if time.time() - self.saved > self.pause:
-            self.lines.flush()
-            began = time.time()
-            save_checkpoint(self.folder, snapshot.state, snapshot.step)
-            self.saved = time.time()
-            self.pause = max(CHECKPOINT_SECONDS, (self.saved - began) / CHECKPOINT_SHARE)
 
 
 def check_folder(path: Path, *, resume: bool) -> bool:
@@ -233,9 +217,8 @@ def row(method: str, metric: str, values: list[float], paper: float | None = Non
     >>> row("hmc", "rhat_max", [1.0, float("inf")])["se"] is None
     True
     """
-    known = len(values) > 1 and np.isfinite(values).all()
-    se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if known else None
-    result = {"method": method, "metric": metric, "mean": float(np.mean(values)), "se": se, "trials": len(values)}
+    mean, error = estimate(np.asarray(values))
+    result = {"method": method, "metric": metric, "mean": mean, "se": error, "trials": len(values)}
     return result | {"values": [float(value) for value in values]} | ({} if paper is None else {"paper": paper})
 
 

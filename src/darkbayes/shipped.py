@@ -13,10 +13,8 @@ from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.outcomes import Prediction
 from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict
 
-MODEL = "student.onnx"
-"""The file in a run's folder."""
-SCHEMA, VERSION = "darkbayes.schema", "darkbayes.version"
-"""What the file says of itself, among its metadata."""
+MODEL = "student.onnx"  # The file in a run's folder.
+SCHEMA, VERSION = "darkbayes.schema", "darkbayes.version"  # What the file says of itself, among its metadata.
 
 
 class Shipped:
@@ -30,8 +28,7 @@ class Shipped:
 
     path: Path
     schema: Any
-    version: str
-    """Of the package that exported it."""
+    version: str  # Of the package that exported it.
 
     def __init__(self, path: Path | str, *, threads: int = 1, content: bytes | None = None):
         import onnxruntime
@@ -41,10 +38,9 @@ class Shipped:
         options.intra_op_num_threads = require_count("threads", threads)
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
         try:
-            self._session = onnxruntime.InferenceSession(
-                content or self.path, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = onnxruntime.InferenceSession(content or self.path, options, providers=providers)
         except Exception as problem:  # onnxruntime's own errors share no other base.
             raise RunError(
                 f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "
@@ -56,9 +52,8 @@ class Shipped:
         try:
             self.schema = schema_from_dict(json.loads(about[SCHEMA]))
         except (ValueError, KeyError, TypeError) as problem:
-            raise RunError(
-                f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
-            ) from None
+            error = f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
+            raise RunError(error) from None
         self.version = about.get(VERSION, "unknown")
         self._outputs = [output.name for output in self._session.get_outputs()]
         lost = set(self.schema.target.outputs) - set(self._outputs)
@@ -66,15 +61,21 @@ class Shipped:
             raise RunError(f"{self.path} does not compute {', '.join(sorted(lost))}: export the run again")
 
     def predict(self, inputs: Frame | np.ndarray) -> Prediction:
-        """What the student predicts.
+        """What the student predicts, in the target's own unit.
 
         Args:
             inputs: rows of a frame, or images ``[rows, channels, height, width]`` of values 0 to 255.
-
-        Returns:
-            The prediction, in the target's own unit.
         """
-        self._check(inputs)
+        if isinstance(self.schema, TableSchema):
+            if not isinstance(inputs, dict):
+                raise InvalidInput(f"{self.path} reads a table: give a frame, not {type(inputs).__name__}")
+            lost = [column.name for column in self.schema.columns if column.name not in inputs]
+            if lost:
+                raise InvalidInput(f"the frame has no column {lost[0]!r}: give all that the student reads")
+        elif not isinstance(inputs, np.ndarray) or inputs.shape[1:] != self.schema.shape:
+            given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
+            size = ", ".join(map(str, self.schema.shape))
+            raise InvalidInput(f"{self.path} reads images [rows, {size}], not {given}")
         values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
 
@@ -85,19 +86,6 @@ class Shipped:
             numbers = {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
             return self.predict(missing | numbers)[:0]
         return self.predict(np.zeros((1, *self.schema.shape), np.float32))[:0]
-
-    def _check(self, inputs: Frame | np.ndarray) -> None:
-        if isinstance(self.schema, TableSchema):
-            if not isinstance(inputs, dict):
-                raise InvalidInput(f"{self.path} reads a table: give a frame, not {type(inputs).__name__}")
-            lost = [column.name for column in self.schema.columns if column.name not in inputs]
-            if lost:
-                raise InvalidInput(f"the frame has no column {lost[0]!r}: give all that the student reads")
-        elif not isinstance(inputs, np.ndarray) or inputs.shape[1:] != self.schema.shape:
-            given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
-            raise InvalidInput(
-                f"{self.path} reads images [rows, {', '.join(map(str, self.schema.shape))}], not {given}"
-            )
 
 
 def _model_file(path: Path) -> Path:

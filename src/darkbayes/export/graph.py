@@ -8,13 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from darkbayes.version import __version__
 
-OPSET = 20
-"""The first that has GELU; every onnxruntime since 1.17 reads it."""
-IR_VERSION = 9
-"""The file format that came with it."""
-
-BATCH = "batch"
-"""The name of the axis whose length is free."""
+OPSET = 20  # The first that has GELU; every onnxruntime since 1.17 reads it.
+IR_VERSION = 9  # The file format that came with it.
 
 
 class Graph:
@@ -62,34 +57,29 @@ class Graph:
         return into
 
     def cast(self, value: str, dtype: Any) -> str:
-        """Append a conversion to another type."""
         return self.add("Cast", value, to=_type(dtype))
 
     def written(self, name: str, properties: dict[str, str]) -> bytes:
-        """The graph as the bytes of an ONNX file."""
-        self._name_outputs()
-        graph = helper.make_graph(
-            self.nodes, name, self.inputs, [declared for _, declared in self.outputs], self.constants
-        )
-        opset = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="darkbayes")
-        helper.set_model_props(model, properties | {"darkbayes.version": __version__})
-        return model.SerializeToString()
-
-    def _name_outputs(self) -> None:
-        """Give values the names of the outputs they are; a value that is several outputs is copied."""
+        """The graph as the bytes of an ONNX file, in which values have the names of the outputs they are."""
         renamed: dict[str, str] = {}
         for value, declared in self.outputs:
-            if value in renamed:
+            if value in renamed:  # A value that is several outputs is copied.
                 self.add("Identity", value, into=declared.name)
             renamed.setdefault(value, declared.name)
         for node in self.nodes:
             for names in (node.input, node.output):
                 names[:] = [renamed.get(name, name) for name in names]
+        outputs = [declared for _, declared in self.outputs]
+        graph = helper.make_graph(self.nodes, name, self.inputs, outputs, self.constants)
+        opset = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="darkbayes")
+        helper.set_model_props(model, properties | {"darkbayes.version": __version__})
+        return model.SerializeToString()
 
 
 def _declared(name: str, dtype: Any, shape: Sequence[int]) -> Any:
-    return helper.make_tensor_value_info(name, _type(dtype), [BATCH, *shape])
+    # The length of the first axis, which has a name, is free.
+    return helper.make_tensor_value_info(name, _type(dtype), ["batch", *shape])
 
 
 def _type(dtype: Any) -> int:

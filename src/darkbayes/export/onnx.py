@@ -33,9 +33,6 @@ from darkbayes.types import PyTree
 if TYPE_CHECKING:
     from darkbayes.export.graph import Graph
 
-SCHEMA_PROPERTY = "darkbayes.schema"
-"""Under which name the file holds its schema, as JSON."""
-
 
 def to_onnx(
     student: Student, params: PyTree, schema: Schema | None = None, *, shape: Sequence[int] | None = None
@@ -71,23 +68,25 @@ def to_onnx(
 
     size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
     graph, described = Graph(), _layers(student, params, size)
-    outputs = _network(graph, described, params, _inputs(graph, schema, size), size)
-    target, parts = student.head.write(graph, outputs)
+    x = _inputs(graph, schema, size)
+    for place, (layer, weights) in enumerate(with_weights(described, params)):
+        x = _layer(graph, layer, weights, x, size, str(place))
+        size = shape_after(layer, weights, size)
+    target, parts = student.head.write(graph, x)
     if schema is None:
         target.write_outputs(graph, parts)
         return graph.written("student", {})
     schema.target.write_outputs(graph, parts)
     stored = json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
-    return graph.written("student", {SCHEMA_PROPERTY: stored})
+    return graph.written("student", {"darkbayes.schema": stored})
 
 
 def _check_head(head: Head, target: Any) -> None:
     """Refuse a student whose outputs do not speak of the target."""
     wanted = [target.head(kind) for kind in target.heads]
     if not any(type(head) is type(one) and head.targets == one.targets and head.width == one.width for one in wanted):
-        raise InvalidInput(
-            f"the target {target.name} needs a student whose head is one of {', '.join(map(str, wanted))}, not {head}"
-        )
+        heads = ", ".join(map(str, wanted))
+        raise InvalidInput(f"the target {target.name} needs a student whose head is one of {heads}, not {head}")
 
 
 def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[Layer, ...]:
@@ -99,9 +98,8 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[L
     except (TypeError, ValueError) as problem:
         raise InvalidInput(f"the student's network does not take inputs of shape {shape}: {problem}") from None
     if width != (student.head.width,):
-        raise InvalidInput(
-            f"the student's network returns shape {width}, but {student.head} needs {student.head.width} outputs"
-        )
+        needed = f"{student.head} needs {student.head.width} outputs"
+        raise InvalidInput(f"the student's network returns shape {width}, but {needed}")
     return described
 
 
@@ -143,17 +141,8 @@ def _categories(graph: "Graph", schema: TableSchema) -> str:
     places = np.repeat(np.arange(len(names)), list(map(len, names)))
     categories = graph.input("categories", str, [len(names)])
     repeated = graph.add("Gather", categories, graph.constant(places), axis=1)
-    return graph.cast(
-        graph.add("Equal", repeated, graph.constant([name for column in names for name in column])), np.float32
-    )
-
-
-def _network(graph: "Graph", described: tuple[Layer, ...], params: PyTree, x: str, shape: tuple[int, ...]) -> str:
-    """The network's outputs from its inputs."""
-    for place, (layer, weights) in enumerate(with_weights(described, params)):
-        x = _layer(graph, layer, weights, x, shape, str(place))
-        shape = shape_after(layer, weights, shape)
-    return x
+    each = graph.constant([name for column in names for name in column])
+    return graph.cast(graph.add("Equal", repeated, each), np.float32)
 
 
 def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
@@ -179,7 +168,12 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
             bias = [stored("bias")] if layer.affine and layer.bias else []
             return graph.add("LayerNormalization", x, scale, *bias, axis=-layer.axes, epsilon=layer.epsilon)
         case layers.Activation():
-            return _activation(graph, layer.name, x)
+            if layer.name == "silu":
+                return graph.add("Mul", x, graph.add("Sigmoid", x))
+            if layer.name == "gelu_tanh":
+                return graph.add("Gelu", x, approximate="tanh")
+            # Others are operators of the same name, whose defaults are those of JAX: leaky_relu is LeakyRelu.
+            return graph.add(layer.name.title().replace("_", ""), x)
         case layers.MaxPool2d() | layers.AvgPool2d():
             window: dict[str, Any] = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.steps)}
             window["pads"] = pair(layer.padding) * 2
@@ -193,24 +187,3 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
         case layers.Flatten() | layers.Identity():
             return x
     raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
-
-
-_OPERATORS = {
-    "relu": "Relu",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "gelu": "Gelu",
-    "softplus": "Softplus",
-    "elu": "Elu",
-    "leaky_relu": "LeakyRelu",
-    "selu": "Selu",
-}
-"""The operators of activations that are one; their defaults are those of JAX."""
-
-
-def _activation(graph: "Graph", name: str, x: str) -> str:
-    if name == "silu":
-        return graph.add("Mul", x, graph.add("Sigmoid", x))
-    if name == "gelu_tanh":
-        return graph.add("Gelu", x, approximate="tanh")
-    return graph.add(_OPERATORS[name], x)

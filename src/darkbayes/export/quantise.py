@@ -10,11 +10,8 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 
-MOST_STEPS = 127
-"""The largest eight-bit weight; the least is its negative, so that none has to be rounded towards zero."""
-
-LAYERS = ("Gemm", "Conv")
-"""Operators whose second input are weights, with the outputs along the first axis."""
+MOST_STEPS = 127  # The largest eight-bit weight; the least is its negative, so that none is rounded towards zero.
+LAYERS = ("Gemm", "Conv")  # Operators whose second input are weights, with the outputs along the first axis.
 
 
 def quantise(model: bytes) -> bytes:
@@ -26,7 +23,6 @@ def quantise(model: bytes) -> bytes:
     Returns:
         Those of the smaller one.
 
-
     >>> import jax, jax.numpy as jnp, optax, darkbayes as db
     >>> student = db.Student(db.mlp([100, 100], 2), db.outcomes.GaussianHead(), optax.adam(1e-3))
     >>> model = db.to_onnx(student, student.init(jax.random.key(0), jnp.zeros((1, 8))), shape=(8,))
@@ -35,21 +31,19 @@ def quantise(model: bytes) -> bytes:
     """
     import onnx
 
-    graph = onnx.load_from_string(model)
-    weights = [node.input[1] for node in graph.graph.node if node.op_type in LAYERS]
-    stored = {constant.name: constant for constant in graph.graph.initializer}
-    restored = []
-    for name in weights:
+    whole = onnx.load_from_string(model)
+    graph, restored = whole.graph, []
+    stored = {constant.name: constant for constant in graph.initializer}
+    for node in [node for node in graph.node if node.op_type in LAYERS]:
+        name = node.input[1]
         if name not in stored:
             raise InvalidInput(f"the weights {name} are no constants of the file: give one that to_onnx wrote")
-        restored.append(_in_eight_bits(graph.graph, stored[name]))
-    for node in graph.graph.node:
-        if node.op_type in LAYERS:
-            node.input[1] = _restored(node.input[1])
-    everything = [*restored, *graph.graph.node]
-    del graph.graph.node[:]
-    graph.graph.node.extend(everything)
-    return graph.SerializeToString()
+        restored.append(_in_eight_bits(graph, stored[name]))
+        node.input[1] = restored[-1].output[0]
+    everything = [*restored, *graph.node]
+    del graph.node[:]
+    graph.node.extend(everything)
+    return whole.SerializeToString()
 
 
 def _in_eight_bits(graph: Any, constant: Any) -> Any:
@@ -64,8 +58,4 @@ def _in_eight_bits(graph: Any, constant: Any) -> Any:
     scale_name = f"{constant.name}.scale"
     graph.initializer.append(numpy_helper.from_array(scale, scale_name))
     constant.CopyFrom(numpy_helper.from_array(steps, constant.name))
-    return helper.make_node("DequantizeLinear", [constant.name, scale_name], [_restored(constant.name)], axis=0)
-
-
-def _restored(name: str) -> str:
-    return f"{name}.float"
+    return helper.make_node("DequantizeLinear", [constant.name, scale_name], [f"{constant.name}.float"], axis=0)

@@ -21,7 +21,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.metrics import RowScores
-from darkbayes.tables.columns import Column
+from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
 NOISE = (
@@ -42,31 +42,18 @@ class Prediction(abc.ABC):
     """
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name, from which the target's `prediction` makes the same again.
-
-        Returns:
-            Those that are known.
-        """
+        """The arrays that are known by name, from which the target's `prediction` makes the same again."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(next(iter(self.arrays().values())))
 
     def __getitem__(self, rows: Any) -> Self:
-        """The same of some rows."""
         return dataclasses.replace(self, **{name: value[rows] for name, value in self.arrays().items()})
 
     def joined(self, others: Sequence[Self]) -> Self:
-        """These rows and those of others.
-
-        Args:
-            others: predictions of the same kind.
-
-        Returns:
-            All rows in their order.
-        """
+        """These rows and those of others of the same kind, in their order."""
         parts = [self.arrays(), *(other.arrays() for other in others)]
         return dataclasses.replace(self, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
@@ -110,10 +97,8 @@ class Prediction(abc.ABC):
 def known(part: np.ndarray | None) -> np.ndarray:
     """A part of the uncertainty, if it is known."""
     if part is None:
-        raise InvalidInput(
-            "this prediction does not know its aleatoric part: distil a student with decompose=True, or predict with "
-            "draws"
-        )
+        remedy = "distil a student with decompose=True, or predict with draws"
+        raise InvalidInput(f"this prediction does not know its aleatoric part: {remedy}")
     return part
 
 
@@ -121,10 +106,8 @@ class Choice(NamedTuple):
     """What was found out of the columns to predict."""
 
     target: "Target"
-    notes: list[str]
-    """What there is to know of the choice, in words."""
-    reason: str = ""
-    """Why the target has the form it has, for a report."""
+    notes: list[str]  # What there is to know of the choice, in words.
+    reason: str = ""  # Why the target has the form it has, for a report.
 
 
 class Target(abc.ABC):
@@ -132,29 +115,20 @@ class Target(abc.ABC):
 
     name: str
     """What it is called."""
-    task: ClassVar[str]
-    """What people call the task."""
-    likelihoods: ClassVar[tuple[str, ...]]
-    """How a teacher's outputs may speak of it, by name; the first is the default."""
-    heads: ClassVar[tuple[str, ...]]
-    """How a student's outputs may, likewise."""
-    prior_precision: ClassVar[float] = 1.0
-    """Of the prior on every weight of the teacher, by default."""
-    views: ClassVar[tuple[str, ...]]
-    """How a page shows it: "bars" of probabilities, or a "quantity" with its interval."""
+    task: ClassVar[str]  # What people call it.
+    likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
+    heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
+    prior_precision: ClassVar[float] = 1.0  # Of the prior on every weight of the teacher, by default.
+    views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
     # What is predicted, found out from a table
 
     @classmethod
     @abc.abstractmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
-        """Whether columns, without missing values, look like such a target where nobody says what they are.
+        """Why columns, without missing values, look like such a target where nobody says what they are.
 
-        Args:
-            columns: by name, those to predict.
-
-        Returns:
-            Why they do, in words for a note (empty where it goes without saying); None where they do not.
+        In words for a note, empty where it goes without saying; None where they do not.
         """
 
     @classmethod
@@ -167,10 +141,14 @@ class Target(abc.ABC):
             rows: which of these train; statistics are of them alone.
             inputs: what the network reads in the rows that train, ``[rows, width]``.
             source: what messages call the table.
-
-        Returns:
-            The target, and what there is to know of it.
         """
+
+    @classmethod
+    def only(cls, columns: Mapping[str, Column], what: str = "column") -> tuple[str, Column]:
+        """The one column to predict, and its name before it."""
+        if len(columns) > 1:
+            raise InvalidInput(f"{cls.task} predicts one {what}, not {listed(list(columns))}: name one target")
+        return next(iter(columns.items()))
 
     @classmethod
     def strata(cls, columns: Mapping[str, Column]) -> np.ndarray | None:
@@ -204,25 +182,11 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def likelihood(self, kind: str | None = None) -> Any:
-        """How a teacher's outputs speak of it (`outcomes.heads`).
-
-        Args:
-            kind: one of `likelihoods`; the first unless given.
-
-        Returns:
-            The likelihood.
-        """
+        """How a teacher's outputs speak of it (`outcomes.heads`): one of `likelihoods`, the first unless given."""
 
     @abc.abstractmethod
     def head(self, kind: str | None = None) -> Any:
-        """How a student's outputs speak of it, with both parts of the uncertainty (`outcomes.heads`).
-
-        Args:
-            kind: one of `heads`; the first unless given.
-
-        Returns:
-            The head.
-        """
+        """How a student's do, with both parts of the uncertainty: one of `heads`, the first unless given."""
 
     @classmethod
     def check_kinds(cls, likelihood: str | None, head: str | None) -> None:
@@ -252,15 +216,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """The columns of a file of predictions, in their order.
-
-        Args:
-            prediction: of some rows, in the target's own unit.
-            level: the probability that intervals hold.
-
-        Returns:
-            The columns by name.
-        """
+        """The columns of a file of predictions, in their order; intervals hold the truth with probability `level`."""
 
     @abc.abstractmethod
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
@@ -284,8 +240,3 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def words(self) -> Any:
         """What a page says of it, and which pictures it has (`outcomes.words`)."""
-
-
-def one_of(kind: str | None, kinds: tuple[str, ...]) -> str:
-    """The kind that was asked for, or the first."""
-    return kinds[0] if kind is None else kind

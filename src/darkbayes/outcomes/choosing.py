@@ -6,8 +6,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Target
 from darkbayes.tables.columns import Column
 
-AUTO = "auto"
-"""The task that is found out."""
+AUTO = "auto"  # The task that is found out.
 
 
 class Outcomes:
@@ -22,22 +21,14 @@ class Outcomes:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What may be asked for."""
         return (AUTO, *sorted({kind.task for kind in self.kinds}))
 
     def kind(
         self, columns: Mapping[str, Column], task: str, notes: list[str], likelihood: str | None = None
     ) -> type[Target]:
-        """The outcome of columns.
+        """The kind of target that columns are, for one of `tasks`, with a likelihood if it must have one.
 
-        Args:
-            columns: those to predict, of the rows that have a value of each.
-            task: one of `tasks`.
-            notes: a choice that was made is added to them, in words.
-            likelihood: one that the outcome must have.
-
-        Returns:
-            The kind of target.
+        A choice that was made is added to the notes, in words.
         """
         if task not in self.tasks:
             raise InvalidInput(f"task must be one of {', '.join(self.tasks)}, not {task!r}")
@@ -57,6 +48,5 @@ class Outcomes:
         if task != AUTO or likelihood is not None:
             return candidates[0]
         name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
-        raise InvalidInput(
-            f"several targets must all be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
-        )
+        held = f"{name!r} holds {column.values[0]!r}"
+        raise InvalidInput(f"several targets must all be numbers, but {held}: predict it by itself")

@@ -15,16 +15,11 @@ from darkbayes.tables.cells import TRUTH, objects
 from darkbayes.tables.columns import Column, listed, texts_of
 from darkbayes.tables.schema import Frame, stored_as
 
-MOST_CLASSES = 1000
-"""Classes that a target may have."""
-MOST_COUNTED = 20
-"""Different whole numbers, from 0 or 1 without a gap, that are taken for classes unless there are more."""
-LEAST_SHARE = 3
-"""Rows per class, on average, that whole numbers must have to be taken for classes."""
-DISTINCT = 0.9
-"""Share of different values above which they are too many for classes."""
-FLOOR = 1e-6
-"""Probabilities are clipped there where two predictions are compared."""
+MOST_CLASSES = 1000  # Classes that a target may have.
+MOST_COUNTED = 20  # Different whole numbers, from 0 or 1 without a gap, that are taken for classes; more are not.
+LEAST_SHARE = 3  # Rows per class, on average, that whole numbers must have to be taken for classes.
+DISTINCT = 0.9  # Share of different values above which they are too many for classes.
+FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +36,7 @@ class ClassPrediction(Prediction):
 
     @classmethod
     def from_probs(cls, probs: Any, expected_entropy: np.ndarray | None = None) -> "ClassPrediction":
-        """The same from probabilities.
-
-        Args:
-            probs: of each class, ``[rows, classes]``.
-            expected_entropy: of a single draw, ``[rows]``, where it is known.
-
-        Returns:
-            The prediction.
-        """
+        """The same from probabilities, ``[rows, classes]``."""
         with np.errstate(divide="ignore"):
             return cls(np.log(np.asarray(probs, np.float64)), expected_entropy)
 
@@ -58,14 +45,9 @@ class ClassPrediction(Prediction):
         """The probability of each class."""
         return np.exp(self.log_probs)
 
-    @property
-    def aim(self) -> np.ndarray:
-        return self.probs
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean of the one-hot target, which is the probabilities."""
-        return self.probs
+    aim = probs
+    mean = probs
+    """The mean of the one-hot target."""
 
     @property
     def variance(self) -> np.ndarray:
@@ -78,14 +60,8 @@ class ClassPrediction(Prediction):
         probs = self.probs
         return -np.sum(np.where(probs > 0, probs * np.where(probs > 0, self.log_probs, 0.0), 0.0), axis=-1)
 
-    @property
-    def uncertainty(self) -> np.ndarray:
-        return self.entropy
-
-    @property
-    def total(self) -> np.ndarray:
-        """The entropy."""
-        return self.entropy
+    uncertainty = entropy
+    total = entropy
 
     @property
     def aleatoric(self) -> np.ndarray:
@@ -125,7 +101,6 @@ class ClassPrediction(Prediction):
         return self.log_probs.argmax(axis=-1) == self.codes(y)
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
-        """Log likelihood, error in per cent, Brier score and calibration error."""
         probs, right = self.probs, self.right(y)
         confidence, own = probs.max(axis=-1), np.exp(self.log_prob(y))
         bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
@@ -175,7 +150,7 @@ class ClassTarget(Target):
         """Text and truth values are classes; so are whole numbers that are few, without a gap from 0 or 1, or two."""
         if len(columns) > 1:
             return None
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         if column.kind != "number":
             return ""
         distinct = np.unique(column.values)
@@ -188,28 +163,19 @@ class ClassTarget(Target):
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        if len(columns) > 1:
-            raise InvalidInput(f"classification predicts one column, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         if column.kind == "number" and (column.values != np.floor(column.values)).any():
             example = column.values[column.values != np.floor(column.values)][0]
-            raise InvalidInput(
-                f"classification predicts classes, but {name!r} holds the number {example}: choose the task regression",
-                option="task",
-                value="regression",
-            )
+            held = f"{name!r} holds the number {example}: choose the task regression"
+            raise InvalidInput(f"classification predicts classes, but {held}", option="task", value="regression")
         values, notes = texts_of(column), []
         counts = Counter(values.tolist())
         if len(counts) == 1:
-            raise InvalidInput(
-                f"{source}: {name!r} is {next(iter(counts))!r} in every row: to tell classes apart, there must be "
-                "examples of at least two"
-            )
+            why = "to tell classes apart, there must be examples of at least two"
+            raise InvalidInput(f"{source}: {name!r} is {next(iter(counts))!r} in every row: {why}")
         if len(counts) > MOST_CLASSES or len(counts) > DISTINCT * len(values):
-            raise InvalidInput(
-                f"{source}: {name!r} has {len(counts)} different values in {len(values)} rows: too many for classes. "
-                "Is it the right column?"
-            )
+            why = f"{len(counts)} different values in {len(values)} rows: too many for classes. Is it the right column?"
+            raise InvalidInput(f"{source}: {name!r} has {why}")
         if column.kind != "number":
             notes.append(f"{name!r} is one of {len(counts)} classes: {listed(sorted(counts))}")
         taught = set(values[rows].tolist())
@@ -233,12 +199,9 @@ class ClassTarget(Target):
         return {self.name: self.classes}
 
     def strays(self, values: Frame) -> list[tuple[int, str]]:
-        unknown = set(values[self.name].tolist()).difference(self.classes, [None])
-        return [
-            (row, f"{self.name!r} is {label!r}, none of the classes")
-            for row, label in enumerate(values[self.name].tolist())
-            if label in unknown
-        ]
+        known = {*self.classes, None}
+        unknown = [(row, label) for row, label in enumerate(values[self.name].tolist()) if label not in known]
+        return [(row, f"{self.name!r} is {label!r}, none of the classes") for row, label in unknown]
 
     def truth(self, values: np.ndarray) -> np.ndarray:
         number = {name: k for k, name in enumerate(self.classes)}
@@ -247,8 +210,7 @@ class ClassTarget(Target):
             raise InvalidInput(f"{self.name} holds {unknown[0]!r}, which is none of the classes {list(self.classes)}")
         return np.asarray([number[name] for name in values.tolist()], np.int32)
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
-        return self.truth(values)
+    encode = truth
 
     @property
     def most_entropy(self) -> float:
@@ -278,7 +240,6 @@ class ClassTarget(Target):
         return ClassPrediction.from_probs(arrays["probs"], expected)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        """Probabilities, and the entropy with its parts where the head has them."""
         number, logs = len(self.classes), graph.add("LogSoftmax", parts["logits"], axis=1)
         probs, last = graph.add("Exp", logs), graph.constant(np.asarray([1]))
         entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
@@ -299,21 +260,23 @@ class ClassTarget(Target):
             return np.asarray([name == TRUTH[1] for name in self.classes], bool)
         return objects(self.classes)
 
-    def _headline(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
-        best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
-        return {"prediction": self.labels[best], "probability": prediction.probs.max(axis=1, initial=0.0)}
-
-    def _entropies(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
-        noise, doubt = prediction.parts
-        return {"entropy": prediction.entropy, "expected_entropy": noise, "mutual_information": doubt}
-
     def table(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
-        """The most probable class as it is in the user's own files, the probabilities of all, and the entropies."""
-        probs = {f"probability_{name}": prediction.probs[:, k] for k, name in enumerate(self.classes)}
-        return self._headline(prediction) | probs | self._entropies(prediction)
+        answer = self.answer(prediction, level)
+        headline = {name: answer.pop(name) for name in ("prediction", "probability")}
+        each = {f"probability_{name}": probs for name, probs in zip(self.classes, answer.pop("probs").T, strict=True)}
+        return headline | each | answer
 
     def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
-        return self._headline(prediction) | self._entropies(prediction) | {"probs": prediction.probs}
+        best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
+        noise, doubt = prediction.parts
+        return {
+            "prediction": self.labels[best],
+            "probability": prediction.probs.max(axis=1, initial=0.0),
+            "entropy": prediction.entropy,
+            "expected_entropy": noise,
+            "mutual_information": doubt,
+            "probs": prediction.probs,
+        }
 
     @property
     def arithmetic(self) -> str:

@@ -12,19 +12,16 @@ import numpy as np
 from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice, one_of
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
-from darkbayes.tables.columns import Column, listed
+from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
+from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
-POISSON = 1e-7
-"""Dispersions below it are none: gamma functions of their inverses would cancel."""
+POISSON = 1e-7  # Dispersions below it are none: gamma functions of their inverses would cancel.
 LEAST_DISTINCT, MOST_MEAN, LEAST_DISPERSION = 6, 100.0, 0.7
 """Different values, mean, and variance over the mean that whole numbers from 0 must have to be taken for counts."""
-RARE = 0.2
-"""How frequent their largest value may be, as a share of the most frequent one: classes have no tail."""
-MOST_COUNT = 2**24
-"""Beyond it not every whole number is a float32."""
+RARE = 0.2  # How frequent their largest value may be, as a share of the most frequent one: classes have no tail.
+MOST_COUNT = 2**24  # Beyond it not every whole number is a float32.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +40,7 @@ class CountPrediction(QuantityPrediction):
         cls, log_weights: Any, rate: Any, dispersion: Any, aleatoric: Any = None, epistemic: Any = None
     ) -> "CountPrediction":
         """Of mixtures ``[components, rows, 1]``, with the parts of their variance ``[rows, 1]``, which add up to it."""
-        log_weights, rate, dispersion = (
-            np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, rate, dispersion)
-        )
+        log_weights, rate, dispersion = components_last(log_weights, rate, dispersion)
         weights = np.exp(log_weights)
         mean = np.sum(weights * rate, axis=-1)
         within = np.sum(weights * (rate + dispersion * rate**2), axis=-1)
@@ -53,9 +48,8 @@ class CountPrediction(QuantityPrediction):
         if aleatoric is not None:
             epistemic = np.maximum(total - aleatoric, 0.0) if epistemic is None else epistemic
             total = np.asarray(aleatoric, np.float64) + epistemic
-        noise, doubt = (
-            None if part is None else np.sqrt(np.asarray(part, np.float64)) for part in (aleatoric, epistemic)
-        )
+        parts = (aleatoric, epistemic)
+        noise, doubt = (None if part is None else np.sqrt(np.asarray(part, np.float64)) for part in parts)
         return cls(mean, np.sqrt(total), noise, doubt, log_weights, rate, dispersion)
 
     def summary(self) -> "CountPrediction":
@@ -124,10 +118,8 @@ class CountTarget(QuantityTarget):
 
     @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
-        if len(columns) > 1:
-            return None
-        ((name, column),) = columns.items()
-        if column.kind != "number":
+        name, column = next(iter(columns.items()))
+        if len(columns) > 1 or column.kind != "number":
             return None
         values, counts = np.unique(column.values, return_counts=True)
         whole = values[0] == 0 and (values == np.floor(values)).all() and len(values) >= LEAST_DISTINCT
@@ -140,16 +132,12 @@ class CountTarget(QuantityTarget):
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        if len(columns) > 1:
-            raise InvalidInput(f"counts predicts one column, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns)
         wrong = column.values[:1] if column.kind != "number" else column.values[~_countable(column.values)]
         if len(wrong):
             shown = repr(wrong[0]) if column.kind != "number" else f"{wrong[0]:g}"
-            raise InvalidInput(
-                f"{source}: counts are whole numbers from 0, but {name!r} holds {shown}: correct it, or choose "
-                "another task"
-            )
+            held = f"counts are whole numbers from 0, but {name!r} holds {shown}"
+            raise InvalidInput(f"{source}: {held}: correct it, or choose another task")
         values = column.values[rows]
         if values.min() == values.max():
             raise InvalidInput(f"{source}: {name!r} is {values[0]:g} in every row: there is nothing to learn")
@@ -170,7 +158,7 @@ class CountTarget(QuantityTarget):
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import NegativeBinomial, Poisson
 
-        return (Poisson if one_of(kind, self.likelihoods) == "poisson" else NegativeBinomial)(self.base)
+        return (Poisson if kind == "poisson" else NegativeBinomial)(self.base)
 
     def head(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import CountHead

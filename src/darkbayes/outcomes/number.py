@@ -11,6 +11,7 @@ spread^2 = v, of whose overall variance e is epistemic,
 and the aleatoric part is what is left.
 """
 
+import abc
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -20,23 +21,19 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice, one_of
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, log_sum_exp
+from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
 from darkbayes.outcomes.transform import choose_transform
-from darkbayes.tables.columns import Column, listed
+from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
 
 LOG_2PI = math.log(2 * math.pi)
-MOST_EXPONENT = 80.0
-"""Exponents are kept below it, for exp() of them to be a float32; log variances above its negative, for the same."""
+MOST_EXPONENT = 80.0  # Exponents are kept below it, and log variances above its negative, for exp() to be a float32.
 MOST = float(np.finfo(np.float32).max)
 """No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
-HALVINGS = 60
-"""Of the interval in which a quantile of several components is sought: to the last digit of a double."""
-COMPONENTS = 4
-"""Of the mixture head."""
-NOISE_PRIOR = (1.0, 0.1)
-"""Shape and rate of the Gamma prior on the noise precision of a standardised target."""
+HALVINGS = 60  # Of the interval in which a quantile of several components is sought: to the last digit of a double.
+COMPONENTS = 4  # Of the mixture head.
+NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +62,7 @@ class NumberPrediction(QuantityPrediction):
         joint: bool = False,
     ) -> "NumberPrediction":
         """Of mixtures ``[components, rows, outputs]``, with the parts of their variances ``[rows, outputs]``."""
-        log_weights, location, variance = (
-            np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in (log_weights, mean, variance)
-        )
+        log_weights, location, variance = components_last(log_weights, mean, variance)
         # In single precision they add up to one only nearly, which quantiles far out would show.
         log_weights = log_weights - log_sum_exp(log_weights)[..., None]
         weights = np.exp(log_weights)
@@ -95,7 +90,6 @@ class NumberPrediction(QuantityPrediction):
 
     @property
     def gaussian(self) -> dict[str, np.ndarray]:
-        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each output follows, if it is one."""
         parts = {"location": self.location, "spread": self.spread}
         return {name: part[..., 0] for name, part in parts.items()} if self.spread.shape[-1] == 1 else {}
 
@@ -106,16 +100,13 @@ class NumberPrediction(QuantityPrediction):
         """In the targets' own units, one target for each output, from what a network says of their encoded values."""
         scale, center = (np.asarray([getattr(target, name) for target in targets]) for name in ("scale", "center"))
         least, most = math.exp(-MOST_EXPONENT / 2), math.exp(MOST_EXPONENT / 2)
-        std = np.clip(self.std, least, most) * scale
-        noise, doubt = (
-            None if part is None else np.minimum(part * scale, std) for part in (self.aleatoric_std, self.epistemic_std)
-        )
+        std, both = np.clip(self.std, least, most) * scale, (self.aleatoric_std, self.epistemic_std)
+        noise, doubt = (None if part is None else np.minimum(part * scale, std) for part in both)
         spread = np.clip(self.spread, least, most) * scale[:, None]
         location = self.location * scale[:, None] + center[:, None]
-        logs = tuple(target.transform == "log" for target in targets)
-        own = NumberPrediction(
-            self.mean * scale + center, std, noise, doubt, self.log_weights, location, spread, logs, self.joint
-        )
+        logs = tuple(target.logarithmic for target in targets)
+        mean = self.mean * scale + center
+        own = NumberPrediction(mean, std, noise, doubt, self.log_weights, location, spread, logs, self.joint)
         return own._log_normal() if any(logs) else own
 
     def _log_normal(self) -> "NumberPrediction":
@@ -165,7 +156,6 @@ class NumberPrediction(QuantityPrediction):
         return log_sum_exp(self.log_weights + self._components(y))
 
     def log_prob(self, y: Any) -> np.ndarray:
-        """The log density of all outputs of a row together; minus infinity where it cannot be."""
         if self.joint:
             return log_sum_exp(self.log_weights[:, 0] + self._components(y).sum(axis=1))
         return self.log_prob_each(y).sum(axis=1)
@@ -175,7 +165,6 @@ class NumberPrediction(QuantityPrediction):
         return self.log_prob(self.mean + (self.shaped(y) - self.mean) / scale) - self.mean.shape[1] * math.log(scale)
 
     def cdf(self, y: Any) -> np.ndarray:
-        """The probability of a value below `y`, for each output by itself."""
         z = (self._modelled(y)[0][..., None] - self.location) / self.spread
         return np.sum(np.exp(self.log_weights) * ndtr(z), axis=-1)
 
@@ -222,9 +211,49 @@ def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return mean * (2 * ndtr(z) - 1) + 2 * deviation * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
 
 
+class NumbersTarget(QuantityTarget):
+    """What one number and several share."""
+
+    task: ClassVar[str] = "regression"
+    likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
+    heads: ClassVar[tuple[str, ...]] = ("mixture", "gaussian")
+
+    @property
+    @abc.abstractmethod
+    def numbers(self) -> "tuple[NumberTarget, ...]":
+        """Each of them."""
+
+    def likelihood(self, kind: str | None = None) -> Any:
+        """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
+        from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
+
+        if kind == "input-noise":
+            return GaussianInputNoise(len(self.numbers))
+        return GaussianSampledNoise(len(self.numbers), *NOISE_PRIOR)
+
+    def head(self, kind: str | None = None) -> Any:
+        from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
+
+        if kind == "mixture":
+            return MixtureHead(COMPONENTS, len(self.numbers), decompose=True)
+        return GaussianHead(len(self.numbers), decompose=True)
+
+    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
+        return prediction.own_unit(self.numbers)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (*MOMENTS, "location", "spread")
+
+    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
+        components = self.components(arrays, ("location", "spread"))
+        logs = tuple(number.logarithmic for number in self.numbers)
+        return NumberPrediction(**self.moments(arrays), **components, logs=logs)
+
+
 @stored_as("real")
 @dataclasses.dataclass(frozen=True)
-class NumberTarget(QuantityTarget):
+class NumberTarget(NumbersTarget):
     """A target that is a number.
 
     Args:
@@ -241,10 +270,6 @@ class NumberTarget(QuantityTarget):
     low: float
     high: float
 
-    task: ClassVar[str] = "regression"
-    likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
-    heads: ClassVar[tuple[str, ...]] = ("mixture", "gaussian")
-
     def __post_init__(self) -> None:
         if self.transform not in ("identity", "log"):
             raise InvalidInput(f"the transform of {self.name} must be identity or log, not {self.transform!r}")
@@ -256,13 +281,10 @@ class NumberTarget(QuantityTarget):
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
         """Modelled by its logarithm where a quick trial does better with it."""
-        if len(columns) > 1:
-            raise InvalidInput(f"regression predicts one number, not {listed(list(columns))}: name one target")
-        ((name, column),) = columns.items()
+        name, column = cls.only(columns, "number")
         if column.kind != "number":
-            raise InvalidInput(
-                f"regression predicts numbers, but {name!r} holds {column.values[0]!r}: choose the task classification"
-            )
+            held = f"{name!r} holds {column.values[0]!r}"
+            raise InvalidInput(f"regression predicts numbers, but {held}: choose the task classification")
         y = column.values[rows]
         if len(y) == 0 or y.min() == y.max():
             what = f"is {y[0]:g} in every row" if len(y) else "has no value in the rows that train"
@@ -280,23 +302,9 @@ class NumberTarget(QuantityTarget):
             numbers = np.log(numbers)
         return ((numbers - self.center) / self.scale).astype(np.float32)[:, None]
 
-    def likelihood(self, kind: str | None = None) -> Any:
-        """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
-        return number_likelihood(kind, 1)
-
-    def head(self, kind: str | None = None) -> Any:
-        return number_head(kind, 1)
-
-    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        return prediction.own_unit([self])
-
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (*MOMENTS, "location", "spread")
-
-    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
-        components = self.components(arrays, ("location", "spread"))
-        return NumberPrediction(**self.moments(arrays), **components, logs=(self.logarithmic,))
+    def numbers(self) -> "tuple[NumberTarget, ...]":
+        return (self,)
 
     @property
     def logarithmic(self) -> bool:
@@ -307,51 +315,21 @@ class NumberTarget(QuantityTarget):
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, components, np.float64)
 
-    def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
-        """With the Gaussian that the target, or its logarithm, follows, if it is one."""
-        return super().answer(prediction, level) | {name: part[:, 0] for name, part in prediction.gaussian.items()}
-
     @property
     def ranges(self) -> list[dict[str, Any]]:
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 
-def number_likelihood(kind: str | None, outputs: int) -> Any:
-    """The likelihood of so many numbers, by its name."""
-    from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
-
-    if one_of(kind, NumberTarget.likelihoods) == "input-noise":
-        return GaussianInputNoise(outputs)
-    return GaussianSampledNoise(outputs, *NOISE_PRIOR)
-
-
-def number_head(kind: str | None, outputs: int) -> Any:
-    """The head of so many numbers, by its name."""
-    from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
-
-    if one_of(kind, NumberTarget.heads) == "mixture":
-        return MixtureHead(COMPONENTS, outputs, decompose=True)
-    return GaussianHead(outputs, decompose=True)
-
-
-COMPONENT_OUTPUTS = ("log_weights", "location", "spread")
-"""Outputs of an ONNX graph that have an axis for the components of a mixture."""
+COMPONENT_OUTPUTS = ("log_weights", "location", "spread")  # Those of a graph with an axis for components.
 
 
 def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:
     """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
 
     All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
-    distributions lose too much in float32 where the spread is small.
-
-    Args:
-        graph: to write into.
-        target: the number.
-        parts: the names of `mean` and `log_variance`, and of `log_weights` and `share` where the head has them;
-            ``[batch, components]``, `share` ``[batch, 1]``.
-
-    Returns:
-        The name of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
+    distributions lose too much in float32 where the spread is small. `parts` names `mean` and `log_variance`, and
+    `log_weights` and `share` where the head has them; ``[batch, components]``, `share` ``[batch, 1]``. Returns the name
+    of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
     """
     last, mixed = graph.constant(np.asarray([1])), "log_weights" in parts
     scale, center, one, half, zero = (graph.constant(np.float64(x)) for x in (target.scale, target.center, 1, 0.5, 0))

@@ -11,8 +11,7 @@ from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import LEVEL, RowScores
 from darkbayes.outcomes.base import Prediction, Target, known
 
-MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")
-"""What is known of every quantity, ``[rows, outputs]``."""
+MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")  # What is known of every quantity, ``[rows, outputs]``.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +36,9 @@ class QuantityPrediction(Prediction):
 
     @property
     def variance(self) -> np.ndarray:
-        """The whole variance."""
         return self.std**2
 
-    @property
-    def total(self) -> np.ndarray:
-        """The whole variance."""
-        return self.variance
+    total = variance
 
     @property
     def aleatoric(self) -> np.ndarray:
@@ -88,7 +83,6 @@ class QuantityPrediction(Prediction):
         return truth
 
     def output(self, place: int) -> Self:
-        """The prediction of one output by itself."""
         one = slice(place, place + 1)
         return dataclasses.replace(self, **{name: value[:, one] for name, value in self.arrays().items()})
 
@@ -99,6 +93,11 @@ class QuantityPrediction(Prediction):
     @abc.abstractmethod
     def quantile(self, share: float) -> np.ndarray:
         """The value that is exceeded with probability 1 - `share`, ``[rows, outputs]``."""
+
+    @property
+    def gaussian(self) -> dict[str, np.ndarray]:
+        """`location` and `spread` ``[rows, outputs]`` of the Gaussian that each, or its logarithm, follows, if any."""
+        return {}
 
     @property
     def middle(self) -> np.ndarray:
@@ -117,7 +116,6 @@ class QuantityPrediction(Prediction):
         return (low <= truth) & (truth <= high)
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
-        """Log likelihood, squared error and coverage; of several outputs, the sum, and means over them."""
         with np.errstate(over="ignore"):
             squares = (self.mean - self.shaped(y)) ** 2
         return {
@@ -125,6 +123,11 @@ class QuantityPrediction(Prediction):
             "rmse": RowScores(squares.mean(axis=1), root=True),
             f"coverage_{100 * LEVEL:g}": RowScores(self.covered(y, LEVEL).mean(axis=1)),
         }
+
+
+def components_last(*parts: Any) -> list[np.ndarray]:
+    """Mixtures ``[components, ...]`` as arrays ``[..., components]`` in double."""
+    return [np.moveaxis(np.asarray(part, np.float64), 0, -1) for part in parts]
 
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
@@ -142,7 +145,6 @@ class QuantityTarget(Target):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the outputs are called."""
         return (self.name,)
 
     @property
@@ -154,10 +156,9 @@ class QuantityTarget(Target):
 
     def moments(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The moments of a prediction from a file's outputs."""
-        rows = len(arrays["mean"])
-        return {
-            name: np.asarray(arrays[name], np.float64).reshape(rows, -1) if name in arrays else None for name in MOMENTS
-        }
+        shape = (len(arrays["mean"]), -1)
+        known = {name: np.asarray(arrays[name], np.float64).reshape(shape) for name in MOMENTS if name in arrays}
+        return dict.fromkeys(MOMENTS) | known
 
     def components(self, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> dict[str, Any]:
         """The components of a prediction from a file's outputs; one component has no weight where none is given."""
@@ -167,27 +168,21 @@ class QuantityTarget(Target):
         parts["log_weights"] = np.zeros_like(parts[names[0]]) if weights is None else np.asarray(weights, np.float64)
         return parts | {"log_weights": parts["log_weights"].reshape(shape)}
 
-    def _named(self, prefix: str, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """Moments and interval of an output, as files of predictions name them."""
-        low, high = prediction.interval(level)
-        percent = f"{100 * level:g}"
-        noise, doubt = (np.sqrt(part) for part in prediction.parts)
-        columns = {"mean": prediction.mean[:, 0], "std": prediction.std[:, 0], "aleatoric_std": noise}
-        columns |= {"epistemic_std": doubt, f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
-        return {prefix + name: values for name, values in columns.items()}
-
     def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        if len(self.names) == 1:
-            return self._named("", prediction, level)
-        columns = {}
+        columns, percent = {}, f"{100 * level:g}"
         for place, name in enumerate(self.names):
-            columns |= self._named(f"{name}_", prediction.output(place), level)
+            own, prefix = prediction.output(place), f"{name}_" if len(self.names) > 1 else ""
+            noise, doubt = (np.sqrt(part) for part in own.parts)
+            moments = {"mean": own.mean[:, 0], "std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
+            low, high = own.interval(level)
+            moments |= {f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
+            columns |= {prefix + column: values for column, values in moments.items()}
         return columns
 
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
-        """Moments and interval; of several outputs, lists in the order of `names`."""
+        """Moments, interval and Gaussian; of several outputs, lists in the order of `names`."""
         columns = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
-        columns["interval"] = np.stack(prediction.interval(level), axis=-1)
+        columns = columns | {"interval": np.stack(prediction.interval(level), axis=-1)} | prediction.gaussian
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns
@@ -215,7 +210,6 @@ class QuantityTarget(Target):
         """For each output its name, `low` and `high` of what was seen, and the `transform` that it is modelled by."""
 
     def answer_form(self) -> dict[str, Any]:
-        """A number for each moment and two for the interval, or lists of them."""
         about = {
             "mean": "",
             "std": "Of the whole: its square is the sum of the next two's squares.",

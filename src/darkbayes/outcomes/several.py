@@ -2,28 +2,20 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
-from darkbayes.outcomes.number import (
-    COMPONENT_OUTPUTS,
-    NumberPrediction,
-    NumberTarget,
-    number_head,
-    number_likelihood,
-    number_outputs,
-)
-from darkbayes.outcomes.quantity import MOMENTS, QuantityTarget
+from darkbayes.outcomes.number import COMPONENT_OUTPUTS, NumbersTarget, NumberTarget, number_outputs
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
 
 @stored_as("several")
 @dataclasses.dataclass(frozen=True)
-class SeveralTarget(QuantityTarget):
+class SeveralTarget(NumbersTarget):
     """Several targets that are numbers.
 
     Args:
@@ -32,14 +24,13 @@ class SeveralTarget(QuantityTarget):
 
     parts: tuple[NumberTarget, ...]
 
-    task: ClassVar[str] = NumberTarget.task
-    likelihoods: ClassVar[tuple[str, ...]] = NumberTarget.likelihoods
-    heads: ClassVar[tuple[str, ...]] = NumberTarget.heads
-
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The names of all."""
         return ", ".join(self.names)
+
+    @property
+    def numbers(self) -> tuple[NumberTarget, ...]:
+        return self.parts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,14 +43,12 @@ class SeveralTarget(QuantityTarget):
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
         if len(columns) == 1:
-            raise InvalidInput(
-                f"several predicts two columns or more, not {next(iter(columns))!r}: name others as well"
-            )
+            (name,) = columns
+            raise InvalidInput(f"several predicts two columns or more, not {name!r}: name others as well")
         for name, column in columns.items():
             if column.kind != "number":
-                raise InvalidInput(
-                    f"several targets must be numbers, but {name!r} holds {column.values[0]!r}: predict it by itself"
-                )
+                held = f"{name!r} holds {column.values[0]!r}"
+                raise InvalidInput(f"several targets must be numbers, but {held}: predict it by itself")
         choices = [NumberTarget.choose({name: column}, rows, inputs, source) for name, column in columns.items()]
         parts: Any = tuple(choice.target for choice in choices)
         reasons = "; ".join(f"{choice.target.name}: {choice.reason}" for choice in choices)
@@ -71,24 +60,6 @@ class SeveralTarget(QuantityTarget):
     def encode(self, values: np.ndarray) -> np.ndarray:
         return np.concatenate([part.encode(values[:, place]) for place, part in enumerate(self.parts)], axis=1)
 
-    def likelihood(self, kind: str | None = None) -> Any:
-        return number_likelihood(kind, len(self.parts))
-
-    def head(self, kind: str | None = None) -> Any:
-        return number_head(kind, len(self.parts))
-
-    def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        return prediction.own_unit(self.parts)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (*MOMENTS, "location", "spread")
-
-    def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
-        components = self.components(arrays, ("location", "spread"))
-        logs = tuple(part.transform == "log" for part in self.parts)
-        return NumberPrediction(**self.moments(arrays), **components, logs=logs)
-
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         written = [number_outputs(graph, *pair) for pair in zip(self.parts, parts["outputs"], strict=True)]
         axis = graph.constant(np.asarray([1]))
@@ -97,10 +68,6 @@ class SeveralTarget(QuantityTarget):
             value = lifted[0] if len(lifted) == 1 else graph.add("Concat", *lifted, axis=1)
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
             graph.output(name, value, [len(self.parts), *components], np.float64)
-
-    def answer(self, prediction: NumberPrediction, level: float) -> dict[str, np.ndarray]:
-        """With the Gaussians that they, or their logarithms, follow, if it is one each."""
-        return super().answer(prediction, level) | prediction.gaussian
 
     @property
     def ranges(self) -> list[dict[str, Any]]:

@@ -13,14 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-RIDGES = tuple(10.0**k for k in range(-4, 3))
-"""What may be added to the kernel's diagonal."""
-
-MARGIN = 0.05
-"""Nats per row by which the logarithm must do better."""
-
-MOST_ROWS, MOST_INPUTS = 1000, 2000
-"""Rows and inputs that are looked at; of more, evenly spaced ones are taken."""
+RIDGES = tuple(10.0**k for k in range(-4, 3))  # What may be added to the kernel's diagonal.
+MARGIN = 0.05  # Nats per row by which the logarithm must do better.
+MOST_ROWS, MOST_INPUTS = 1000, 2000  # Rows and inputs that are looked at; of more, evenly spaced ones are taken.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,24 +24,18 @@ class TransformChoice:
 
     transform: Literal["identity", "log"]
     identity: float
-    log: float | None
-    """Of the logarithm; None if some values are not positive."""
+    log: float | None  # None if some values are not positive.
 
     def __str__(self) -> str:
         if self.log is None:
             return "it is modelled as it is: not all of its values are positive"
-        found = (
-            f"log likelihood per row in a quick trial {self.log:.2f} with the logarithm, {self.identity:.2f} without"
-        )
-        return f"it is modelled {'by its logarithm' if self.transform == 'log' else 'as it is'} ({found})"
+        how = "by its logarithm" if self.transform == "log" else "as it is"
+        compared = f"{self.log:.2f} with the logarithm, {self.identity:.2f} without"
+        return f"it is modelled {how} (log likelihood per row in a quick trial {compared})"
 
 
 def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
-    """Compare a target with its logarithm.
-
-    Args:
-        inputs: Of the network, ``[rows, width]``.
-        y: The target, of which not all values may be the same.
+    """Compare a target, of which not all values may be the same, with its logarithm, by inputs ``[rows, width]``.
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> noise = np.random.default_rng(0).normal(size=50)
@@ -56,24 +45,19 @@ def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
     'identity'
     """
     y = np.asarray(y, np.float64)
-    rows, columns = _spread(len(y), MOST_ROWS), _spread(inputs.shape[1], MOST_INPUTS)
-    y = y[rows]
-    vectors = np.linalg.eigh(_kernel(np.asarray(inputs[np.ix_(rows, columns)], np.float64)))
+    rows, columns = (
+        np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
+        for count, most in ((len(y), MOST_ROWS), (inputs.shape[1], MOST_INPUTS))
+    )
+    y, x = y[rows], np.asarray(inputs[np.ix_(rows, columns)], np.float64)
+    products = x @ x.T / x.shape[1]
+    squares = np.diag(products)
+    vectors = np.linalg.eigh(products + np.exp(products - (squares[:, None] + squares[None, :]) / 2))
     identity = _log_likelihood(vectors, y)
     if not (y > 0).all():
         return TransformChoice("identity", identity, None)
     log = _log_likelihood(vectors, np.log(y)) - float(np.log(y).mean())
     return TransformChoice("log" if log > identity + MARGIN else "identity", identity, log)
-
-
-def _spread(count: int, most: int) -> np.ndarray:
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
-
-
-def _kernel(x: np.ndarray) -> np.ndarray:
-    products = x @ x.T / x.shape[1]
-    squares = np.diag(products)
-    return products + np.exp(products - (squares[:, None] + squares[None, :]) / 2)
 
 
 def _log_likelihood(kernel: tuple[np.ndarray, np.ndarray], y: np.ndarray) -> float:

@@ -12,12 +12,10 @@ from darkbayes.files import read_arrays
 from darkbayes.outcomes.words.classes import binned
 from darkbayes.report.tables import PLAIN, Names
 
-Drawing = Any
-"""A figure of matplotlib, which is loaded when something is drawn."""
+Drawing = Any  # A figure of matplotlib, which is loaded when something is drawn.
 
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
+COLOURS = BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 """Of Okabe and Ito, and a grey."""
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "figure.constrained_layout.use": True}
 WIDTH = 8.4
 

@@ -17,7 +17,6 @@ class Note(NamedTuple):
 
     text: str
     tone: Literal["plain", "lead", "small", "strong"] = "plain"
-    kind = "note"
 
 
 class Listing(NamedTuple):
@@ -25,7 +24,6 @@ class Listing(NamedTuple):
 
     title: str
     items: Sequence[str]
-    kind = "listing"
 
 
 class Figure(NamedTuple):
@@ -34,9 +32,7 @@ class Figure(NamedTuple):
     drawing: Drawing
     caption: str
     alt: str
-    title: str = ""
-    """Where given, the picture is one of several `Cards`."""
-    kind = "figure"
+    title: str = ""  # Where given, the picture is one of several `Cards`.
 
     @property
     def source(self) -> str:
@@ -57,14 +53,12 @@ class Cards(NamedTuple):
     """Small figures side by side, as many as there is room for."""
 
     figures: Sequence[Figure]
-    kind = "cards"
 
 
 class Gallery(NamedTuple):
     """Images side by side: where each is, its source, and what is predicted of it (an `Example`)."""
 
     images: Sequence[tuple[str, str, Any]]
-    kind = "gallery"
 
 
 class Tiles(NamedTuple):
@@ -72,14 +66,12 @@ class Tiles(NamedTuple):
 
     tiles: Sequence[Any]
     noise: float
-    kind = "tiles"
 
 
 class Facts(NamedTuple):
     """Names and values."""
 
     pairs: Mapping[str, Any]
-    kind = "facts"
 
 
 class Section(NamedTuple):
@@ -87,9 +79,7 @@ class Section(NamedTuple):
 
     title: str
     parts: Sequence["Part"]
-    folded: bool = False
-    """Whether only its heading is seen until it is opened."""
-    kind = "section"
+    folded: bool = False  # Whether only its heading is seen until it is opened.
 
 
 Part = Note | Listing | Table | Figure | Cards | Gallery | Tiles | Facts | Section
@@ -104,13 +94,8 @@ def write_page(path: Path, title: str, parts: Sequence[Part]) -> Path:
     """Write a page of parts from top to bottom; no text becomes markup."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    strict: Any = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **strict)
     write_text(path, environment.get_template("page.html").render(title=title, parts=parts))
     return path
 

@@ -23,31 +23,29 @@ class RunWords:
 
     title: str
     lead: str = ""
-    summary: str = ""
-    """What the numbers say, in a sentence or two."""
-    trial: str = ""
-    """What a trial is."""
-    quick: str = ""
-    """How the preset `quick` is smaller than the experiment itself."""
-    figure: str = ""
-    """The title of the experiment's figure."""
+    summary: str = ""  # What the numbers say, in a sentence or two.
+    trial: str = ""  # What a trial is.
+    quick: str = ""  # How the preset `quick` is smaller than the experiment itself.
+    figure: str = ""  # The title of the experiment's figure.
     caption: str = ""
-    alt: str = ""
-    """What there is to see in the figure, for who does not see it."""
+    alt: str = ""  # What there is to see in the figure, for who does not see it.
     draw: Callable[[], Drawing] | None = None
-    curves: str = "the inputs that were watched"
-    """Where students were compared with their teacher as they learned."""
+    curves: str = "the inputs that were watched"  # Where students were compared with their teacher as they learned.
 
 
 class Presentation(NamedTuple):
     """How an experiment shows its runs."""
 
-    names: Names
-    """What methods and metrics are called."""
+    names: Names  # What methods and metrics are called.
     words: Callable[[Path, Results, Config, Names], RunWords]
     """What is said of the run in a folder, given its results, its settings and these names."""
 
 
+SIZES = (
+    "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen.",
+    "A curve of the divergence from the teacher against the number of the student's parameters.",
+)
+"""Caption and text of the curve over sizes."""
 ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(results["experiment"]))
 """Shows the runs of an experiment that is not known."""
 
@@ -60,18 +58,29 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
 
         return write_fitted(folder)
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
-    quick = ", quick preset (a subset)" if results["preset"] == "quick" else ""
-    sizes = [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
-    learning, cautions = _learning(folder, results, words), _cautions(words, results, config)
+    quick, cautions = "", []
+    if results["preset"] == "quick":
+        quick = ", quick preset (a subset)"
+        if words.quick:
+            cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
+    if config.get("on") == "validation":
+        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
+    tables, sizes = pivot(results, names=names), [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
+    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
+    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
+        footnote += f" Bold: the better of {' and '.join(map(names.method, names.rivals))}."
+    chosen, explanation = teachers.choices_table(results), teachers.first_explanation(results)
+    in_words = f" In words, for the first run: {explanation}." if explanation else ""
+    explained = teachers.CHOICES_CAPTION + in_words
     parts: list[Part | None] = [
         Note(words.lead) if words.lead else None,
         Listing("Before you compare", cautions) if cautions else None,
         Note(words.summary, "strong") if words.summary else None,
-        _results(results, names, words),
+        Section("Results", [*tables, Note(footnote, "small")]),
         Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
-        _sizes(sizes, names) if sizes else None,
-        _choices(results),
-        _chains(results, learning),
+        Section("How wide a student?", [Figure(size_curve(sizes, names), *SIZES)]) if sizes else None,
+        Section("What the teacher chose", [chosen, Note(explained, "small")]) if chosen else None,
+        _chains(results, _learning(folder, results, words)),
         Section("How this was made", [Facts(results["provenance"])]),
         Section("Settings", [Facts(config)]),
     ]
@@ -93,38 +102,6 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _cautions(words: RunWords, results: Results, config: Config) -> list[str]:
-    """What a reader must know before comparing the numbers with others."""
-    cautions = []
-    if results["preset"] == "quick" and words.quick:
-        cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
-    if config.get("on") == "validation":
-        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
-    return cautions
-
-
-def _results(results: Results, names: Names, words: RunWords) -> Section:
-    tables = pivot(results, names=names)
-    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
-    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
-        footnote += f" Bold: the better of {' and '.join(names.method(rival) for rival in names.rivals)}."
-    return Section("Results", [*tables, Note(footnote, "small")])
-
-
-def _sizes(rows: list[dict[str, Any]], names: Names) -> Section:
-    caption = "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen."
-    alt = "A curve of the divergence from the teacher against the number of the student's parameters."
-    return Section("How wide a student?", [Figure(size_curve(rows, names), caption, alt)])
-
-
-def _choices(results: Results) -> Section | None:
-    """What a teacher that tunes itself has chosen, in numbers and words; None for one that did not."""
-    table, explanation = teachers.choices_table(results), teachers.first_explanation(results)
-    in_words = f" In words, for the first run: {explanation}." if explanation else ""
-    note = Note(teachers.CHOICES_CAPTION + in_words, "small")
-    return Section("What the teacher chose", [table, note]) if table else None
-
-
 def _chains(results: Results, learning: Section | None) -> Section | None:
     """Whether the chains agree, in words, numbers and a figure; how the students learned is a part of that."""
     table, line = teachers.chains_table(results), teachers.chains_line(results)
@@ -137,12 +114,16 @@ def _chains(results: Results, learning: Section | None) -> Section | None:
 
 def _learning(folder: Path, results: Results, words: RunWords) -> Section | None:
     """How the students learned, with the level at which one stopped where that is known; of the first trial."""
-    curves = _curves(folder)
+    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
+    curves = {}
+    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if known := [line for line in lines if line["kl"] is not None]:
+            curves[teachers.student_label(path.parent.name)] = known
     if not curves:
         return None
-    diagnoses = {
-        teachers.student_label(name): diagnosis for name, diagnosis in reversed(results.get("diagnostics", {}).items())
-    }
+    backwards = reversed(results.get("diagnostics", {}).items())
+    diagnoses = {teachers.student_label(name): diagnosis for name, diagnosis in backwards}
     plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses and diagnoses[name]["plateau"]}
     errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
     caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
@@ -151,13 +132,3 @@ def _learning(folder: Path, results: Results, words: RunWords) -> Section | None
     drawing = learning_curves(curves, plateaus, errors[len(errors) // 2] if errors else None)
     alt = f"Curves of the divergence from the teacher against steps, for {', '.join(curves)}."
     return Section("How the students learned", [Figure(drawing, caption, alt)])
-
-
-def _curves(folder: Path) -> dict[str, list[dict[str, float]]]:
-    """What each student's distillation wrote as it went, for the first trial where each has a folder of its own."""
-    paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
-    curves = {}
-    for path in sorted(paths, key=lambda path: (len(str(path)), path)):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        curves[teachers.student_label(path.parent.name)] = [line for line in lines if line["kl"] is not None]
-    return {name: lines for name, lines in curves.items() if lines}

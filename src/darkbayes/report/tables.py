@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
-Row = dict[str, Any]
-"""A number of results: its `method`, `metric`, `mean` and more."""
+Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
 LOWER = "the lower the better"
 METRICS = {
     "log_likelihood": ("log likelihood", "the higher the better"),
@@ -25,8 +24,7 @@ METRICS = {
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
-LABEL_WIDTH = 24
-"""How wide the first column may be in a terminal."""
+LABEL_WIDTH = 24  # How wide the first column may be in a terminal.
 
 
 @dataclass(frozen=True)
@@ -38,21 +36,17 @@ class Names:
     """
 
     methods: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    """Beside those of `METRICS`."""
+    metrics: Mapping[str, str] = field(default_factory=dict)  # Beside those of `METRICS`.
     tables: Mapping[str, str] = field(default_factory=dict)
     """Metrics that have a table of their own, with its title; all others share the first table."""
-    rivals: tuple[str, ...] = ()
-    """Two methods that stand side by side in the tables by data set, the better one marked."""
+    rivals: tuple[str, ...] = ()  # Two methods that stand side by side in tables by data set, the better one marked.
 
     def method(self, name: str) -> str:
-        """What a method is called."""
         if INPUT_NOISE in name:
             return f"{self.method(name.replace(INPUT_NOISE, ''))}, noise from the input"
         return self.methods.get(name, name)
 
     def metric(self, name: str) -> str:
-        """What a metric is called."""
         return self.metrics.get(name) or METRICS.get(name, (name, ""))[0]
 
     def table(self, metric: str) -> str:
@@ -60,8 +54,7 @@ class Names:
         return "Students of growing width" if metric == "kl_from_teacher" else self.tables.get(metric, "")
 
 
-PLAIN = Names()
-"""For results of which nothing is known."""
+PLAIN = Names()  # For results of which nothing is known.
 
 
 class Best(str):
@@ -78,13 +71,6 @@ class Table(NamedTuple):
     header: list[str]
     rows: list[list[str]]
     notes: list[str]
-    kind = "table"
-
-
-def group_table(corner: str, groups: Mapping[str, Any], columns: Mapping[str, Callable[[Any], str]]) -> Table:
-    """A table with a row for each group of something, by its label, and what `columns` write of it."""
-    rows = [[label, *(write(group) for write in columns.values())] for label, group in groups.items()]
-    return Table("", [corner, *columns], rows, [])
 
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:
@@ -107,19 +93,16 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = P
 
 
 def _fitted(rows: list[Row]) -> Table:
-    """The scores of a fit, with its own names for the methods."""
+    """The scores of a fit, and what the student keeps of its teacher's gain, if there is one that is no accident."""
     draws = next((f" ({row['draws']:,} draws)" for row in rows if "draws" in row), "")
-    names = Names(FITTED | {"sgld": FITTED["sgld"] + draws})
-    table = _by_method("", [row for row in rows if row["metric"] != "gain_kept"], names)
-    return table._replace(notes=[_kept(row) for row in rows if row["metric"] == "gain_kept"])
-
-
-def _kept(row: Row) -> str:
-    """What the student keeps of its teacher's gain, if there is a gain that is no accident."""
-    if not row.get("clear"):
-        return "the teacher is not clearly better than the plug-in network, so there is no gain to keep a share of"
-    error = f" ± {row['se']:.0%}" if row["se"] is not None else ""
-    return f"the student keeps {row['mean']:.0%}{error} of what the teacher gains over the plug-in network"
+    names, notes = Names(FITTED | {"sgld": FITTED["sgld"] + draws}), []
+    for row in [row for row in rows if row["metric"] == "gain_kept"]:
+        text = "the teacher is not clearly better than the plug-in network, so there is no gain to keep a share of"
+        if row.get("clear"):
+            share = f"{row['mean']:.0%}" + (f" ± {row['se']:.0%}" if row["se"] is not None else "")
+            text = f"the student keeps {share} of what the teacher gains over the plug-in network"
+        notes.append(text)
+    return _by_method("", [row for row in rows if row["metric"] != "gain_kept"], names)._replace(notes=notes)
 
 
 def _grouped(rows: list[Row], key: Any) -> Iterable[tuple[str, list[Row]]]:
@@ -140,9 +123,12 @@ def _by_method(title: str, rows: list[Row], names: Names) -> Table:
         cells = {row["method"]: write(row) for row in by_metric[metric]}
         for method, line in lines.items():
             line += cells.get(method, [""] * len(headings))
-    return Table(
-        title, header, list(lines.values()), [_note(row, names) for row in rows if row["metric"] not in shared]
-    )
+    notes = []
+    for row in [row for row in rows if row["metric"] not in shared]:
+        beside = f" (the paper: {number(row['paper'])})" if "paper" in row else ""
+        beside += f" (bar: {_bar(row)})" if "bar" in row else ""
+        notes.append(f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{beside}")
+    return Table(title, header, list(lines.values()), notes)
 
 
 def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], list[str]]]:
@@ -175,12 +161,6 @@ def _bar(row: Row) -> str:
     return f"{row['bar_is']} {number(row['bar'])}" if "bar" in row else ""
 
 
-def _note(row: Row, names: Names) -> str:
-    beside = [f" (the paper: {number(row['paper'])})"] if "paper" in row else []
-    beside += [f" (bar: {_bar(row)})"] if "bar" in row else []
-    return f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{''.join(beside)}"
-
-
 def measured(row: Row) -> str:
     """Mean and standard error as text; what others published, to the digits that they gave.
 
@@ -197,13 +177,8 @@ def measured(row: Row) -> str:
         return " ± ".join(f"{value:.{digits}f}" for value in (mean, error) if value is not None)
     if error is None:
         return number(mean)
-    return f"{_rounded(mean, error)} ± {_rounded(error, error)}"
-
-
-def _rounded(value: float, error: float) -> str:
-    """`value` to the second significant digit of its error."""
-    digits = 1 - math.floor(math.log10(error)) if error > 0 else 4
-    return f"{value:.{max(digits, 0)}f}"
+    digits = max(1 - math.floor(math.log10(error)) if error > 0 else 4, 0)  # To the error's second one.
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
 def number(value: float | None) -> str:
@@ -220,7 +195,12 @@ def markdown(results: dict[str, Any], metrics: Sequence[str] = (), names: Names 
         parts += [f"*{table.title}*"] if table.title else []
         parts.append(markdown_table(table.header, table.rows))
         parts += [". ".join(table.notes) + "."] if table.notes else []
-    return "\n\n".join([*parts, f"Made by {made_by(results)}."])
+    origin = results["provenance"]
+    commit = origin["commit"] or "none"
+    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
+    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
+    note = f" ({origin['note']})" if "note" in origin else ""
+    return "\n\n".join([*parts, f"Made by {made}{note}."])
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
@@ -231,15 +211,6 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
         return f"**{plain}**" if isinstance(cell, Best) else plain
 
     return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in (header, ["---"] * len(header), *rows))
-
-
-def made_by(results: dict[str, Any]) -> str:
-    """How the numbers were made."""
-    origin = results["provenance"]
-    commit = origin["commit"] or "none"
-    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
-    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
-    return made + (f" ({origin['note']})" if "note" in origin else "")
 
 
 def repeated(results: dict[str, Any]) -> str:
@@ -263,27 +234,22 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
     if not results["rows"]:
         console.print("nothing was held out: there are no scores", highlight=False)
     for table in pivot(results, names=names):
-        console.print(_heading(results, table), style="bold", highlight=False)
+        if results["experiment"] in ("fit", "evaluate"):
+            heading = "scores " + (repeated(results) if results["experiment"] == "fit" else f"on {results['preset']}")
+        else:
+            heading = ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
+        console.print(heading, style="bold", highlight=False)
         for part in _parts(table, console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
             for heading, *cells in zip(part.header, *part.rows, strict=True):
-                shown.add_column(
-                    textwrap.fill(heading, _width(heading, cells)), justify="left" if not shown.columns else "right"
-                )
+                side = "right" if shown.columns else "left"
+                shown.add_column(textwrap.fill(heading, _width(heading, cells)), justify=side)
             for label, *line in part.rows:
                 cells = [f"[bold]{cell}[/]" if isinstance(cell, Best) else cell for cell in line]
                 shown.add_row(textwrap.fill(label, LABEL_WIDTH), *cells)
             console.print(shown)
         for note in table.notes:
             console.print(note, highlight=False)
-
-
-def _heading(results: dict[str, Any], table: Table) -> str:
-    if results["experiment"] == "fit":
-        return f"scores {repeated(results)}"
-    if results["experiment"] == "evaluate":
-        return f"scores on {results['preset']}"
-    return ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
 
 
 def _width(heading: str, cells: Sequence[str]) -> int:

@@ -4,24 +4,18 @@ the page."""
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import PLAIN, Table, group_table, number
+from darkbayes.report.tables import PLAIN, Table, number
 from darkbayes.teacher.diagnostics.convergence import WORSE
 
-Run = dict[str, Any]
-"""The numbers of one run."""
+Run = dict[str, Any]  # The numbers of one run.
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else number(float(f"{value:.3g}"))
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}"
 
 
 # What a teacher that tunes itself has chosen
@@ -40,8 +34,8 @@ def _inflation(choices: Run) -> float:
 
 CHOICES: dict[str, tuple[Callable[[Run], float], Callable[[float], str]]] = {
     "step size": (itemgetter("step_size"), _short),
-    "variance inflated by": (_inflation, _percent),
-    "minibatches' share of the noise": (itemgetter("heating"), _percent),
+    "variance inflated by": (_inflation, "{:.0%}".format),
+    "minibatches' share of the noise": (itemgetter("heating"), "{:.0%}".format),
     "burn-in": (itemgetter("burn_in"), _short),
     "steps to a fresh prediction": (itemgetter("autocorrelation"), _short),
     "one draw kept in": (itemgetter("thin"), _short),
@@ -70,11 +64,9 @@ def choices_line(results: dict[str, Any]) -> str:
     for folder, chosen in results.get("choices", {}).items():
         about = ", ".join(filter(None, (_part(folder), f"{len(chosen)} runs" if len(chosen) > 1 else "")))
         restless = len(chosen) - _settled(chosen)
-        lines.append(
-            (f"{about}: " if about else "")
-            + f"step size {_chosen('step size', chosen)}, {_chosen('steps', chosen)} steps"
-            + (f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else "")
-        )
+        line = f"step size {_chosen('step size', chosen)}, {_chosen('steps', chosen)} steps"
+        line += f" ({restless} run{'s' * (restless > 1)} did not settle)" if restless else ""
+        lines.append(f"{about}: {line}" if about else line)
     return "; ".join(lines)
 
 
@@ -92,11 +84,13 @@ def _chosen(name: str, chosen: list[Run]) -> str:
 def choices_table(results: dict[str, Any]) -> Table | None:
     """A row for each part, over its runs; None for results of teachers that chose nothing."""
     parts = {_part(folder) or "all": chosen for folder, chosen in results.get("choices", {}).items()}
-    columns: dict[str, Callable[[Any], str]] = {"runs": lambda chosen: str(len(chosen))}
-    columns |= {heading: partial(_chosen, heading) for heading in CHOICES}
-    if any(_settled(chosen) < len(chosen) for chosen in parts.values()):
-        columns["settled in"] = lambda chosen: f"{_settled(chosen)} of {len(chosen)}"
-    return group_table("data", parts, columns) if parts else None
+    restless = any(_settled(chosen) < len(chosen) for chosen in parts.values())
+    rows = []
+    for label, chosen in parts.items():
+        settled = [f"{_settled(chosen)} of {len(chosen)}"] * restless
+        rows.append([label, str(len(chosen)), *(_chosen(heading, chosen) for heading in CHOICES), *settled])
+    header = ["data", "runs", *CHOICES, *["settled in"] * restless]
+    return Table("", header, rows, []) if parts else None
 
 
 def first_explanation(results: dict[str, Any]) -> str:
@@ -158,7 +152,13 @@ def chains_line(results: dict[str, Any]) -> str:
     diagnoses = results.get("diagnostics", {})
     if not diagnoses:
         return ""
-    name, worst = max(diagnoses.items(), key=lambda item: (WORSE.index(item[1]["verdict"]["code"]), _rhat(item[1])))
+
+    def badness(item: tuple[str, Any]) -> tuple[int, float]:
+        """By the verdict, then by the largest R-hat; one that is not finite was stored as nothing."""
+        rhats = (run.get("rhat") or 0.0 for run in item[1].get("runs", []))
+        return WORSE.index(item[1]["verdict"]["code"]), max(rhats, default=0.0)
+
+    name, worst = max(diagnoses.items(), key=badness)
     counts = sum((Counter(diagnosis["counts"]) for diagnosis in diagnoses.values()), start=Counter())
     line = worst["verdict"]["text"]
     if len(diagnoses) > 1 and worst["verdict"]["code"] == "agree":
@@ -173,33 +173,20 @@ def chains_line(results: dict[str, Any]) -> str:
     return line
 
 
-def _rhat(diagnosis: dict[str, Any]) -> float:
-    """The largest R-hat of the runs; one that is not finite was stored as nothing."""
-    return max((run.get("rhat") or 0.0 for run in diagnosis.get("runs", [])), default=0.0)
-
-
 def chains_table(results: dict[str, Any]) -> Table | None:
     """A row for each student, over the trials or splits; None for results without any diagnostics."""
     groups: dict[str, list[Run]] = {}
     for name, diagnosis in results.get("diagnostics", {}).items():
         groups.setdefault(student_label(name), []).extend(diagnosis["runs"])
-    numbers = {
-        heading: partial(_diagnosed, key, worst)
-        for key, (heading, worst) in CHAINS.items()
-        if any(run[key] for runs in groups.values() for run in runs)  # Neither unknown nor zero everywhere.
-    }
-    columns = {"runs": lambda runs: str(len(runs)), **numbers, "chains agree in": _agreed}
-    return group_table("student", groups, columns) if groups else None
-
-
-def _diagnosed(key: str, worst: Any, runs: list[Run]) -> str:
-    known = [run[key] for run in runs if run[key] is not None]
-    if not known:
-        return ""
-    middle = _short(median(known))
-    return middle if worst is None or len(known) == 1 else f"{middle} ({_short(worst(known))})"
-
-
-def _agreed(runs: list[Run]) -> str:
-    good = sum(run["code"] == "agree" for run in runs)
-    return "all" if good == len(runs) else f"{good} of {len(runs)}"
+    every = [run for runs in groups.values() for run in runs]
+    shown = [key for key in CHAINS if any(run[key] for run in every)]  # Neither unknown nor zero everywhere.
+    rows = []
+    for label, runs in groups.items():
+        good, cells = sum(run["code"] == "agree" for run in runs), []
+        for key in shown:
+            known, worst = [run[key] for run in runs if run[key] is not None], CHAINS[key][1]
+            several = f" ({_short(worst(known))})" if worst and len(known) > 1 else ""
+            cells.append(_short(median(known)) + several if known else "")
+        rows.append([label, str(len(runs)), *cells, "all" if good == len(runs) else f"{good} of {len(runs)}"])
+    header = ["student", "runs", *(CHAINS[key][0] for key in shown), "chains agree in"]
+    return Table("", header, rows, []) if groups else None

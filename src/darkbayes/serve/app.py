@@ -34,11 +34,9 @@ POLICY = (
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 """What the pages may load: nothing but what they hold and what this service answers."""
-MOST_TOLD = 4000
-"""Bytes of notes that travel in the head of a CSV's answer."""
+MOST_TOLD = 4000  # Bytes of notes that travel in the head of a CSV's answer.
 HOST, PORT, MOST_PORT = "127.0.0.1", 8000, 2**16 - 1
-GRACE = 5
-"""Seconds that requests have to finish in when the service is stopped."""
+GRACE = 5  # Seconds that requests have to finish in when the service is stopped.
 ROUTES = "/, /predict, /schema, /healthz, /docs and /openapi.json"
 
 
@@ -53,10 +51,8 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
         pool.shutdown(wait=False, cancel_futures=True)
 
     target, reader = shipped.schema.target, Reader(shipped.schema, limits)
-    about = f"Predictions of {target.name}"
-    app = FastAPI(
-        title=about, version=__version__, description=SUMMARY, docs_url=None, redoc_url=None, lifespan=lifespan
-    )
+    about: dict[str, Any] = {"title": f"Predictions of {target.name}", "version": __version__, "description": SUMMARY}
+    app = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=lifespan)
     for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
         app.add_exception_handler(kind, handler)
     model = describe_model(shipped.version, reader)
@@ -169,10 +165,10 @@ async def _no_route(request: Request, problem: Any) -> Response:
 
 async def _failed(request: Request, problem: Exception) -> Response:
     remedy = "this is a fault of the service: see its log, and report it"
-    return _json(500, {"error": f"the service failed ({type(problem).__name__})", "remedy": remedy}, None)
+    return _json(500, {"error": f"the service failed ({type(problem).__name__})", "remedy": remedy})
 
 
-def _json(status: int, content: dict[str, Any], headers: Any) -> Response:
+def _json(status: int, content: dict[str, Any], headers: Any = None) -> Response:
     # With what is not ASCII escaped: half of a surrogate pair in a quoted name has no UTF-8.
     return Response(json.dumps(content), status, headers, media_type="application/json")
 
@@ -196,9 +192,8 @@ def serve(
             print(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C", flush=True)
             if not address.startswith("127.") and address != "::1":
                 print("other machines can reach this address, and no password is asked for", flush=True)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
-        )
+        quietly: Any = {"log_level": "warning", "access_log": False, "server_header": False}
+        config = uvicorn.Config(app, **quietly, timeout_graceful_shutdown=GRACE)
         # The customary way to stop it.
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])

@@ -12,7 +12,7 @@ from darkbayes.metrics import LEVEL
 from darkbayes.outcomes import Prediction, Target
 from darkbayes.serve.reading import LEVEL_FORM, Reader
 from darkbayes.tables.cells import text_of
-from darkbayes.tables.schema import Category, Number, Schema, TableSchema
+from darkbayes.tables.schema import Category, Schema, TableSchema
 
 SUMMARY = (
     "Predictions of one network that was distilled from a Bayesian one, each with what it does not know: "
@@ -27,15 +27,21 @@ REASONS = {
     503: "The answer took too long: send fewer rows.",
 }
 TEXT = {"type": "string"}
-DIGITS = 7
-"""Significant digits of an answer's numbers: those that a float32 has."""
+DIGITS = 7  # Significant digits of an answer's numbers: those that a float32 has.
 
 
 def describe_model(version: str, reader: Reader) -> dict[str, Any]:
     """The answer of ``/schema``."""
     schema, target, limits = reader.schema, reader.schema.target, reader.limits
     if isinstance(schema, TableSchema):
-        columns = [_column(column) for column in schema.columns]
+        columns = []
+        for column in schema.columns:
+            if isinstance(column, Category):
+                own: dict[str, Any] = {"kind": "category", "categories": list(column.categories)}
+            else:
+                own = {"kind": "number", "low": column.low, "high": column.high}
+                own |= {"median": column.fill, "whole": column.whole}
+            columns.append({"name": column.name} | own | {"missing_seen": column.flagged})
         inputs = {"input": "table", "columns": columns, "ignored": schema.ignored}
     else:
         size = {name: getattr(schema, name) for name in ("channels", "height", "width")}
@@ -71,27 +77,16 @@ def responses(target: Target) -> dict[int, dict[str, Any]]:
     return {200: good} | {status: {"description": reason, "content": error} for status, reason in REASONS.items()}
 
 
-def _column(column: Number | Category) -> dict[str, Any]:
-    """A column as ``/schema`` shows it."""
-    if isinstance(column, Category):
-        about: dict[str, Any] = {"kind": "category", "categories": list(column.categories)}
-    else:
-        about = {"kind": "number", "low": column.low, "high": column.high, "median": column.fill, "whole": column.whole}
-    return {"name": column.name} | about | {"missing_seen": column.flagged}
-
-
 def _example(schema: Schema) -> Any:
     """A row, or an image."""
-    if isinstance(schema, TableSchema):
-        return {column.name: _typical(column) for column in schema.columns}
-    image: Any = [[0] * schema.width for _ in range(schema.height)]
-    return image if schema.channels == 1 else [image] * schema.channels
-
-
-def _typical(column: Number | Category) -> Any:
-    if isinstance(column, Category):
-        return column.categories[0] if column.categories else None
-    return int(column.fill) if column.whole and float(column.fill).is_integer() else float(f"{column.fill:.6g}")
+    if not isinstance(schema, TableSchema):
+        image: Any = [[0] * schema.width for _ in range(schema.height)]
+        return image if schema.channels == 1 else [image] * schema.channels
+    row: dict[str, Any] = {column.name: next(iter(column.categories), None) for column in schema.categories}
+    for column in schema.numbers:
+        whole = column.whole and float(column.fill).is_integer()
+        row[column.name] = int(column.fill) if whole else float(f"{column.fill:.6g}")
+    return {column.name: row[column.name] for column in schema.columns}
 
 
 def _object(properties: dict[str, Any], required: int | None = None) -> dict[str, Any]:
@@ -110,10 +105,9 @@ def as_csv(prediction: Prediction, target: Target, level: float) -> bytes:
     """One line per row under a header, as `darkbayes predict` writes them."""
     columns = target.table(prediction, level)
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*map(_plain, columns.values()), strict=True):
-        writer.writerow(text_of(value) if isinstance(value, bool) else value for value in row)
+    rows = zip(*map(_plain, columns.values()), strict=True)
+    cells = ([text_of(value) if isinstance(value, bool) else value for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([columns, *cells])
     return text.getvalue().encode()
 
 

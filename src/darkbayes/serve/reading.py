@@ -14,16 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pydantic_core
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    FailFast,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-)
+from pydantic import BeforeValidator, ConfigDict, FailFast, Field, ValidationError, WithJsonSchema, create_model
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.metrics import LEVEL
@@ -36,14 +27,10 @@ from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema
 from darkbayes.tables.streaming import read_batches
 from darkbayes.tables.unlike import Unlike
 
-FORMATS = ("PNG", "JPEG")
-"""Of image files."""
-MOST_PIXELS = 2**24
-"""Of one image file: a few bytes may unpack to more than a machine can hold."""
-MOST_COLUMNS = 100_000
-"""Names in the header of a CSV: twice what a network may read."""
-MARK = b"\xef\xbb\xbf"
-"""What some programs write before UTF-8."""
+FORMATS = ("PNG", "JPEG")  # Of image files.
+MOST_PIXELS = 2**24  # Of one image file: a few bytes may unpack to more than a machine can hold.
+MOST_COLUMNS = 100_000  # Names in the header of a CSV: twice what a network may read.
+MARK = b"\xef\xbb\xbf"  # What some programs write before UTF-8.
 LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL} | {
     "description": "The probability with which an interval holds the target."
 }
@@ -53,12 +40,9 @@ LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "d
 class Limits:
     """The most that one request may ask for."""
 
-    body: int = 8 * 2**20
-    """Bytes of the body."""
-    rows: int = 10_000
-    """Rows or images."""
-    seconds: float = 20.0
-    """For the body to arrive, and again for the answer to be computed."""
+    body: int = 8 * 2**20  # Bytes of the body.
+    rows: int = 10_000  # Rows or images.
+    seconds: float = 20.0  # For the body to arrive, and again for the answer to be computed.
 
     def __post_init__(self) -> None:
         require_count("body", self.body)
@@ -82,8 +66,7 @@ class Asked(NamedTuple):
     """What a body asks for."""
 
     inputs: Frame | np.ndarray
-    level: float | None
-    """Of the intervals; None where the body does not say."""
+    level: float | None  # Of the intervals; None where the body does not say.
     notes: list[str]
 
 
@@ -101,7 +84,7 @@ class Reader:
     def __init__(self, schema: Schema, limits: Limits):
         self.schema, self.limits = schema, limits
         self.items = "rows" if isinstance(schema, TableSchema) else "images"
-        item: Any = _row(schema) if isinstance(schema, TableSchema) else _image(schema)
+        item = _row(schema) if isinstance(schema, TableSchema) else _image(schema)
         several = Annotated[list[item], FailFast(), Field(min_length=1, max_length=limits.rows)]
         level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(LEVEL_FORM)]
         fields: Any = {self.items: (several, ...), "level": (level, None)}
@@ -110,8 +93,7 @@ class Reader:
     def form(self) -> dict[str, Any]:
         """The form of a body of JSON, as JSON Schema has it."""
         form = self._model.model_json_schema()
-        rows = form.pop("$defs", {}).get("Row")
-        if rows:
+        if rows := form.pop("$defs", {}).get("Row"):
             form["properties"][self.items]["items"] = rows
         return form
 
@@ -142,7 +124,6 @@ class Reader:
         return Asked(frame, checked.level, unlike.notes(names))
 
     def csv(self, body: bytes) -> Asked:
-        """The rows of a CSV with a header."""
         remedy = "send a header with the names of the columns, and a line for each row: see /docs"
         if isinstance(self.schema, ImageSchema):
             raise Refused(415, "this model reads images, which a CSV cannot hold", "send them as JSON: see /docs")
@@ -192,7 +173,7 @@ class Reader:
         return Refused(422, says, remedy, where if len(where) <= len(self.items) + 10 else "body")
 
 
-def _row(schema: TableSchema) -> type[BaseModel]:
+def _row(schema: TableSchema) -> Any:
     """What a row of a table must be; a key that is not there is a missing value."""
     fields: dict[str, Any] = {}
     for place, column in enumerate(schema.columns):
@@ -213,7 +194,7 @@ def _row(schema: TableSchema) -> type[BaseModel]:
 
 
 def _image(schema: ImageSchema) -> Any:
-    value: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 255}
+    value: Any = {"type": "number", "minimum": 0, "maximum": 255}
     for size in reversed(schema.shape if schema.channels > 1 else schema.shape[1:]):
         value = {"type": "array", "minItems": size, "maxItems": size, "items": value}
     order = "" if schema.channels == 1 else ", channel by channel"

@@ -36,15 +36,10 @@ class Predicted(NamedTuple):
 
     distribution: Any
     aleatoric: Array | None = None
-    epistemic: Array | None = None
-    """Where it is known by itself, and need not be had as a difference."""
+    epistemic: Array | None = None  # Where it is known by itself, and need not be had as a difference.
 
     def prediction(self) -> Prediction:
-        """The same in numpy, for whoever scores, stores or draws it.
-
-        Returns:
-            The prediction, in the unit of what the network learned.
-        """
+        """The same in numpy, in the unit of what the network learned, for whoever scores, stores or draws it."""
         # One transfer for all arrays.
         return self.distribution.prediction(*jax.device_get((self.aleatoric, self.epistemic)))
 
@@ -71,15 +66,7 @@ class Distribution(eqx.Module):
     @classmethod
     @abc.abstractmethod
     def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
-        """What draws predict together.
-
-        Args:
-            predict: what one draw predicts, a distribution of this kind.
-            draws: all of them, along the first axis.
-
-        Returns:
-            Their mixture.
-        """
+        """What draws, along the first axis, predict together: the mixture of what `predict` says of each."""
 
     @classmethod
     @abc.abstractmethod
@@ -91,12 +78,7 @@ class Distribution(eqx.Module):
     def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
         """KL(what infinitely many draws would predict || the average of n independent ones) times n, to second order.
 
-        Args:
-            mean: of the `statistics` of draws.
-            variance: of the same.
-
-        Returns:
-            The divergence at each input.
+        At each input, by the mean and the variance of the `statistics` of draws.
         """
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> Prediction:
@@ -132,8 +114,7 @@ class Likelihood(eqx.Module):
 class Head(eqx.Module):
     """How a student's outputs are read and taught; targets are distributions with the draws along the first axis."""
 
-    learns_from: ClassVar[type[Distribution]]
-    """What its teacher's draws must say."""
+    learns_from: ClassVar[type[Distribution]]  # What its teacher's draws must say.
 
     @property
     @abc.abstractmethod
@@ -158,24 +139,14 @@ class Head(eqx.Module):
         """KL(teacher || student) of each query; for numbers, between distributions of the same moments."""
 
     def write(self, graph: Any, outputs: str) -> tuple[Any, dict[str, Any]]:
-        """Append to an ONNX graph what reads the network's outputs.
+        """Append to an ONNX graph what reads the network's outputs, of that name.
 
-        Args:
-            graph: to write into.
-            outputs: the name of the network's outputs.
-
-        Returns:
-            The target, in the student's own unit, and the parts that a target's `write_outputs` takes.
+        Returns the target, in the student's own unit, and the parts that a target's `write_outputs` takes.
         """
         raise InvalidInput(f"{type(self).__name__} has no ONNX form: write its graph in a method `write`")
 
     def check_teacher(self, likelihood: Likelihood, distribution: Distribution) -> None:
-        """Refuse a teacher that speaks of something else.
-
-        Args:
-            likelihood: the teacher's, for the message.
-            distribution: what one of its draws says.
-        """
+        """Refuse a teacher of whose draws one says this distribution, if it speaks of something else."""
         taught = eqx.filter_eval_shape(lambda draw: draw.outputs(), distribution).shape[-1]
         teacher = f"{type(likelihood).__name__} (draws are {type(distribution).__name__}, {taught} wide)"
         if not isinstance(distribution, self.learns_from) or taught != self.targets:

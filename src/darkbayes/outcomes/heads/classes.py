@@ -21,7 +21,6 @@ class Categorical(Distribution):
 
     @property
     def probs(self) -> Array:
-        """The probability of each class."""
         return jnp.exp(self.log_probs)
 
     @property
@@ -89,14 +88,12 @@ class Softmax(Likelihood):
     def check_targets(self, y: Array) -> None:
         values = np.asarray(y)
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-            raise InvalidInput(
-                f"y must be one integer class per row for Softmax, not shape {values.shape} of {values.dtype}"
-            )
+            given = f"shape {values.shape} of {values.dtype}"
+            raise InvalidInput(f"y must be one integer class per row for Softmax, not {given}")
         outside = values[(values < 0) | (values >= self.num_classes)]
         if outside.size:
-            raise InvalidInput(
-                f"y holds label {outside[0]}, outside 0..{self.num_classes - 1}: relabel it or raise num_classes"
-            )
+            last = self.num_classes - 1
+            raise InvalidInput(f"y holds label {outside[0]}, outside 0..{last}: relabel it or raise num_classes")
 
 
 class SoftmaxHead(Head):
@@ -122,14 +119,11 @@ class SoftmaxHead(Head):
         log_probs = jax.nn.log_softmax(outputs[:, : self.num_classes])
         loss = -jnp.sum(jnp.mean(targets.probs, axis=0) * log_probs, axis=-1)
         if self.decompose:
-            loss += self._entropy_loss(outputs, jnp.mean(targets.entropy, axis=0))
+            # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
+            most, target = np.log(self.num_classes), jnp.mean(targets.entropy, axis=0)
+            share = jnp.clip(self._expected_entropy(outputs) / most, 1e-7, 1 - 1e-7)
+            loss += -(target / most * jnp.log(share) + (1 - target / most) * jnp.log1p(-share))
         return loss
-
-    def _entropy_loss(self, outputs: Array, target: Array) -> Array:
-        # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
-        most = np.log(self.num_classes)
-        share = jnp.clip(self._expected_entropy(outputs) / most, 1e-7, 1 - 1e-7)
-        return -(target / most * jnp.log(share) + (1 - target / most) * jnp.log1p(-share))
 
     def _expected_entropy(self, outputs: Array) -> Array:
         # The class probabilities are not to be bent to please this head.

@@ -26,16 +26,11 @@ from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predic
 from darkbayes.outcomes.heads.number import Normal, bent, kl_normal
 from darkbayes.types import Array, PyTree
 
-REACH = 8.0
-"""Logarithms of rates stay within so much of that of the mean count."""
-DISPERSIONS = (-7.0, 3.0)
-"""Ends of the logarithm of the dispersion."""
-SHAPES = (-6.0, 10.0)
-"""Those of the logarithm of the shape of a student's rate: more than that of any draw, as draws may agree."""
-PARTS = (-16.0, 4.0)
-"""Those of the logarithms of both parts of the variance, over that of the negative binomial."""
-DISPERSION_PRIOR = (-2.0, 2.0)
-"""Mean and standard deviation of the Gaussian prior on the logarithm of the dispersion."""
+REACH = 8.0  # Logarithms of rates stay within so much of that of the mean count.
+DISPERSIONS = (-7.0, 3.0)  # Ends of the logarithm of the dispersion.
+SHAPES = (-6.0, 10.0)  # Those of a student's log shape of the rate: more than that of any draw, as draws may agree.
+PARTS = (-16.0, 4.0)  # Those of the logarithms of both parts of the variance, over that of the negative binomial.
+DISPERSION_PRIOR = (-2.0, 2.0)  # Mean and standard deviation of the Gaussian prior on the logarithm of the dispersion.
 
 
 class CountDraw(Distribution):
@@ -46,18 +41,14 @@ class CountDraw(Distribution):
 
     @property
     def variance(self) -> Array:
-        """Of the count."""
         return self.rate if self.dispersion is None else self.rate + self.dispersion * self.rate**2
 
     @property
     def log_rate(self) -> Array:
         """The expected logarithm of the rate that a count is drawn from."""
-        logarithm = jnp.log(self.rate)
-        return (
-            logarithm
-            if self.dispersion is None
-            else logarithm + digamma(1 / self.dispersion) + jnp.log(self.dispersion)
-        )
+        if self.dispersion is None:
+            return jnp.log(self.rate)
+        return jnp.log(self.rate) + digamma(1 / self.dispersion) + jnp.log(self.dispersion)
 
     def log_prob(self, y: Array) -> Array:
         if self.dispersion is None:
@@ -69,7 +60,6 @@ class CountDraw(Distribution):
         return jnp.sum(logs - gammaln(y + 1), axis=-1)
 
     def statistics(self) -> Statistics:
-        """The first two moments and their aleatoric part follow from these."""
         return {"mean": self.rate, "variance": self.variance}
 
     def outputs(self) -> Array:
@@ -102,7 +92,6 @@ class CountMixture(eqx.Module):
     dispersion: Array
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> CountPrediction:
-        """The same in numpy."""
         return CountPrediction.of_mixture(self.log_weights, self.rate, self.dispersion, aleatoric, epistemic)
 
 
@@ -188,10 +177,8 @@ class CountHead(Head):
         if self.decompose:
             draws = len(targets.rate)
             between = jnp.var(targets.rate, axis=0) * (draws / max(draws - 1, 1))
-            parts, logs = (
-                jnp.concatenate([jnp.mean(targets.variance, axis=0), between], axis=1),
-                self._log_parts(outputs),
-            )
+            parts = jnp.concatenate([jnp.mean(targets.variance, axis=0), between], axis=1)
+            logs = self._log_parts(outputs)
             loss += 0.5 * jnp.sum(logs + parts * jnp.exp(-logs), axis=-1)
         return loss
 
@@ -203,7 +190,7 @@ class CountHead(Head):
 
     def divergence(self, average: Any, outputs: Array) -> Array:
         log_mean, _, log_variance = self._read(outputs)
-        teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
+        teacher = Normal.averaged(average.mean, average.variance).distribution
         return kl_normal(teacher, Normal(jnp.exp(log_mean), jnp.exp(log_variance)))
 
     def write(self, graph: Any, outputs: str) -> tuple[CountTarget, dict[str, Any]]:
@@ -223,9 +210,8 @@ class CountHead(Head):
             """As `bent` has it."""
             span = high - low
             least = span - float(np.logaddexp(0.0, span))
-            start, width, offset, stretch = (
-                graph.constant(np.float64(x)) for x in (low, span, least, span / (span - least))
-            )
+            numbers = (low, span, least, span / (span - least))
+            start, width, offset, stretch = (graph.constant(np.float64(x)) for x in numbers)
             inner = graph.add("Sub", width, softplus(graph.add("Sub", value, start)))
             twice = graph.add("Sub", graph.add("Sub", width, softplus(inner)), offset)
             return graph.add("Add", graph.add("Mul", twice, stretch), start)

@@ -29,7 +29,6 @@ class Normal(Distribution):
         return jnp.sum(normal_log_prob(y, self.mean, self.variance), axis=-1)
 
     def statistics(self) -> Statistics:
-        """The first two predictive moments and their aleatoric part follow from these."""
         return {"mean": self.mean, "variance": self.variance}
 
     def outputs(self) -> Array:
@@ -39,18 +38,13 @@ class Normal(Distribution):
     def together(cls, predict: Callable[[PyTree], Any], draws: PyTree) -> Predicted:
         each = jax.lax.map(predict, draws)
         log_weights = jnp.full_like(each.mean, -jnp.log(len(each.mean)))
-        return Predicted(
-            NormalMixture(log_weights, each.mean, each.variance, joint=True), jnp.mean(each.variance, axis=0)
-        )
+        mixture = NormalMixture(log_weights, each.mean, each.variance, joint=True)
+        return Predicted(mixture, jnp.mean(each.variance, axis=0))
 
     @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
         """The Gaussian of the same mean and variance, as the draws themselves were not kept."""
-        return Predicted(cls._moments(mean, variance), mean["variance"])
-
-    @classmethod
-    def _moments(cls, mean: Statistics, variance: Statistics) -> "Normal":
-        return cls(mean["mean"], mean["variance"] + variance["mean"])
+        return Predicted(cls(mean["mean"], mean["variance"] + variance["mean"]), mean["variance"])
 
     @classmethod
     def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
@@ -77,7 +71,6 @@ class NormalMixture(eqx.Module):
     joint: bool = False
 
     def log_prob(self, y: Array) -> Array:
-        """The log density of all outputs of ``y`` together, ``[batch]``."""
         parts = normal_log_prob(y[None], self.mean, self.variance)
         if self.joint:
             return jax.nn.logsumexp(self.log_weights[..., 0] + jnp.sum(parts, axis=-1), axis=0)
@@ -90,13 +83,15 @@ class NormalMixture(eqx.Module):
         return Normal(mean, jnp.sum(weights * (self.variance + (self.mean - mean[None]) ** 2), axis=0))
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
-        """The same in numpy."""
-        return NumberPrediction.standard(
-            self.log_weights, self.mean, self.variance, aleatoric, epistemic, joint=self.joint
-        )
+        mixture = self.log_weights, self.mean, self.variance
+        return NumberPrediction.standard(*mixture, aleatoric, epistemic, joint=self.joint)
 
 
 class _RealLikelihood(Likelihood):
+    @property
+    def width(self) -> int:
+        return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
+
     def check_targets(self, y: Array) -> None:
         outputs = self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
         shape, dtype = np.shape(y), np.asarray(y).dtype
@@ -117,10 +112,6 @@ class Gaussian(_RealLikelihood):
         require_positive("noise_precision", self.noise_precision)
         require_count("num_outputs", self.num_outputs)
 
-    @property
-    def width(self) -> int:
-        return self.num_outputs
-
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
 
@@ -139,10 +130,6 @@ class GaussianSampledNoise(_RealLikelihood):
         require_count("num_outputs", self.num_outputs)
         require_positive("shape", self.shape)
         require_positive("rate", self.rate)
-
-    @property
-    def width(self) -> int:
-        return self.num_outputs
 
     def init(self) -> Array:
         # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
@@ -170,11 +157,9 @@ class GaussianInputNoise(_RealLikelihood):
 
     def __check_init__(self) -> None:
         require_count("num_outputs", self.num_outputs)
-        if not -np.inf < self.min_log_variance < self.max_log_variance < np.inf:
-            raise InvalidInput(
-                f"min_log_variance={self.min_log_variance} must lie below max_log_variance={self.max_log_variance}, "
-                "both finite"
-            )
+        low, high = self.min_log_variance, self.max_log_variance
+        if not -np.inf < low < high < np.inf:
+            raise InvalidInput(f"min_log_variance={low} must lie below max_log_variance={high}, both finite")
 
     @property
     def width(self) -> int:
@@ -202,8 +187,7 @@ class _NumberHead(Head):
         return self.num_outputs  # pyright: ignore[reportAttributeAccessIssue]
 
     def divergence(self, average: Any, outputs: Array) -> Array:
-        teacher = Normal(average.mean["mean"], average.mean["variance"] + average.variance["mean"])
-        return kl_normal(teacher, self.moments(outputs))
+        return kl_normal(Normal.averaged(average.mean, average.variance).distribution, self.moments(outputs))
 
     @abc.abstractmethod
     def moments(self, outputs: Array) -> Normal:
@@ -238,8 +222,7 @@ class GaussianHead(_NumberHead):
 
     def loss(self, outputs: Array, targets: Normal) -> Array:
         mean, log_variance, share = self._read(outputs)
-        center = jnp.mean(targets.mean, axis=0)
-        noise = jnp.mean(targets.variance, axis=0)
+        center, noise = jnp.mean(targets.mean, axis=0), jnp.mean(targets.variance, axis=0)
         square = (center - mean) ** 2 + jnp.var(targets.mean, axis=0) + noise
         loss = jnp.sum(0.5 * (LOG_2PI + log_variance + jnp.exp(-log_variance) * square), axis=-1)
         return loss + share.loss(noise) if self.decompose else loss
@@ -288,7 +271,6 @@ class MixtureHead(_NumberHead):
 
     @property
     def width(self) -> int:
-        """Logits, means and log variances of all components and, if it decomposes them, shares."""
         return self._mixture_width + (self.num_outputs if self.decompose else 0)
 
     def predict(self, outputs: Array) -> Predicted:
@@ -321,7 +303,6 @@ class MixtureHead(_NumberHead):
         return loss + self._share(outputs, mixture).loss(jnp.mean(targets.variance, axis=0)) if self.decompose else loss
 
     def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
-        """Log weights, means and log variances of each output's components, and its share."""
         size = self.components * self.num_outputs
 
         def columns(places: Any) -> str:

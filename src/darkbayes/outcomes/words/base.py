@@ -16,10 +16,8 @@ from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Curves, Limits, 
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number
 
-FIRST = 10
-"""Rows that a curve over ever more rows begins with."""
-KEEP = 0.8
-"""The share of rows that the model keeps in the example of passing the others on."""
+FIRST = 10  # Rows that a curve over ever more rows begins with.
+KEEP = 0.8  # The share of rows that the model keeps in the example of passing the others on.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +25,8 @@ class Judged:
     """What a method said of the rows held out, and how it did."""
 
     prediction: Any
-    log_likelihood: np.ndarray
-    """Of each row."""
-    position: np.ndarray
-    """The probability of a value below the true one; empty where values have no order."""
+    log_likelihood: np.ndarray  # Of each row.
+    position: np.ndarray  # The probability of a value below the true one; empty where values have no order.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +35,8 @@ class HeldOut:
 
     y: np.ndarray
     methods: Mapping[str, Judged]
-    scores: Mapping[str, Mapping[str, Estimate]]
-    """By method and metric."""
-    cases: str
-    """What the rows are called, in the plural."""
+    scores: Mapping[str, Mapping[str, Estimate]]  # By method and metric.
+    cases: str  # What the rows are called, in the plural.
 
     @property
     def student(self) -> Any:
@@ -84,8 +78,7 @@ class Example(NamedTuple):
     truth: str
     noise: str
     doubt: str
-    right: bool | None = None
-    """None where an answer is neither right nor wrong."""
+    right: bool | None = None  # None where an answer is neither right nor wrong.
 
 
 class Words(abc.ABC):
@@ -101,12 +94,9 @@ class Words(abc.ABC):
     sizes_note: ClassVar[str]
     whole: ClassVar[str]
     risk_name: str
-    logarithmic: bool = False
-    """Whether an axis of what is predicted is."""
-    in_percent: ClassVar[bool] = False
-    """Whether predictions and sizes of uncertainties are."""
-    stratified: ClassVar[str] = ""
-    """How rows were held out, if not simply at random."""
+    logarithmic: bool = False  # Whether an axis of what is predicted is.
+    in_percent: ClassVar[bool] = False  # Whether predictions and sizes of uncertainties are.
+    stratified: ClassVar[str] = ""  # How rows were held out, if not simply at random.
 
     # Each output of several
 
@@ -232,30 +222,15 @@ class Words(abc.ABC):
             seen, extent = (column.low, column.high), f", seen from {short(column.low)} to {short(column.high)}"
         else:
             names = ["(missing)" if value is None else str(value) for value in course["values"]]
-            shown = _most_varied(np.stack(list(lines.values())))
+            aims = np.stack(list(lines.values()))
+            with np.errstate(invalid="ignore"):  # Those that fit side by side, which differ most from the mean.
+                apart = np.nan_to_num(np.abs(aims - np.nanmean(aims, axis=1, keepdims=True)).max(axis=0))
+            shown = np.sort(np.argsort(-apart, kind="stable")[:MOST_BARS])
             if len(shown) < len(names):
                 caption = f"The {len(shown)} of {len(names)} categories whose predictions differ most."
             values, noise, doubt = tuple(names[k] for k in shown), noise[shown], doubt[shown]
             lines = {name: line[shown] for name, line in lines.items()}
-        return AlongColumn(
-            title=column.name,
-            caption=caption,
-            alt=f"Above, {label} along {column.name}{extent}; below, noise and doubt.",
-            x=column.name,
-            y=label,
-            log=self.logarithmic,
-            values=values,
-            lines=lines,
-            noise=noise,
-            doubt=doubt,
-            unit=self.unit,
-            whole=self.in_percent,
-            seen=seen,
-        )
-
-
-def _most_varied(aim: np.ndarray) -> np.ndarray:
-    """The categories that fit side by side, those whose predictions differ most from the mean."""
-    with np.errstate(invalid="ignore"):
-        apart = np.nan_to_num(np.abs(aim - np.nanmean(aim, axis=1, keepdims=True)).max(axis=0))
-    return np.sort(np.argsort(-apart, kind="stable")[:MOST_BARS])
+        alt = f"Above, {label} along {column.name}{extent}; below, noise and doubt."
+        about: Any = {"title": column.name, "caption": caption, "alt": alt, "x": column.name, "y": label}
+        about |= {"log": self.logarithmic, "unit": self.unit, "whole": self.in_percent, "seen": seen}
+        return AlongColumn(**about, values=values, lines=lines, noise=noise, doubt=doubt)

@@ -11,13 +11,10 @@ from darkbayes.outcomes.pictures import MOST_LINES, Confusion, Curves, Picture, 
 from darkbayes.outcomes.words.base import Example, HeldOut, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short
 
-SURE = 0.9
-"""The probability from which a classifier is called sure of an answer."""
-MOST_CONFUSED = 12
-"""Classes up to which there is a confusion matrix."""
+SURE = 0.9  # The probability from which a classifier is called sure of an answer.
+MOST_CONFUSED = 12  # Classes up to which there is a confusion matrix.
 RELIABILITY_BINS = 10
-DRAWS = 200
-"""Tests that are simulated to see what calibration error chance alone brings."""
+DRAWS = 200  # Tests that are simulated to see what calibration error chance alone brings.
 VERDICTS = {
     "kept": "so these can be trusted on average.",
     "timid": "so these are too cautious: it could be surer.",
@@ -39,11 +36,8 @@ class ClassWords(Words):
     )
 
     def __init__(self, target: Any):
-        """Of a target with a `name` and `classes`."""
         self.name, self.classes = target.name, target.classes
         self.about = f"{self.name}, one of {len(self.classes)} classes"
-
-    # Sentences
 
     def task(self, cases: str) -> str:
         number = len(self.classes)
@@ -52,10 +46,8 @@ class ClassWords(Words):
 
     def tiles(self, held: HeldOut) -> list[Tile]:
         wrong, claimed = 1 - held.student.right(held.y).mean(), held.student.probs.max(axis=1).mean()
-        return [
-            Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer"),
-            Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}"),
-        ]
+        answers = Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer")
+        return [answers, Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}")]
 
     def how_good(self, held: HeldOut) -> str:
         wrong, counts = 1 - held.student.right(held.y).mean(), np.bincount(held.y, minlength=len(self.classes))
@@ -91,12 +83,8 @@ class ClassWords(Words):
         )
 
     def score_note(self, held: HeldOut) -> str:
-        chance = short(calibration_error_by_chance(held.student.probs.max(axis=1)))
-        return (
-            f"Probabilities that are exactly right would show a calibration error of {chance} in a test of this size."
-        )
-
-    # Sizes and errors
+        chance = f"a calibration error of {short(calibration_error_by_chance(held.student.probs.max(axis=1)))}"
+        return f"Probabilities that are exactly right would show {chance} in a test of this size."
 
     def sizes(self, part: np.ndarray) -> np.ndarray:
         return 100 * np.maximum(part, 0) / math.log(len(self.classes))
@@ -113,8 +101,6 @@ class ClassWords(Words):
         answer = ", ".join(f"{self.classes[k]} {percent(probs[k])}" for k in order)
         noise, doubt = (percent(float(self.sizes(part[row])) / 100) for part in held.student.parts)
         return Example(answer, self.classes[truth], noise, doubt, order[0] == truth)
-
-    # Pictures
 
     def trust(self, held: HeldOut) -> list[Picture]:
         return [self._reliability(held), *([self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else [])]

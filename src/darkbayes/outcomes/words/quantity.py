@@ -14,7 +14,7 @@ from darkbayes.estimates import Estimate, by_chance, estimate
 from darkbayes.metrics import LEVEL, scores
 from darkbayes.outcomes.pictures import Curves, Limits, Picture, Scatter, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Promise, Tile, Words
-from darkbayes.outcomes.words.text import in_percent, listing, percent, short, with_error
+from darkbayes.outcomes.words.text import listing, percent, short, with_error
 
 COVERAGE = f"coverage_{100 * LEVEL:g}"
 VERDICTS = {
@@ -39,20 +39,13 @@ class QuantityWords(Words):
         self.unit, self.risk_name = f"± {self.name}", f"RMSE of {self.name}"
         self.about = f"{self.name}, a number from {short(target.low)} to {short(target.high)} in training"
 
-    # Sentences
-
     def task(self, cases: str) -> str:
         return f"to predict {self.name}"
 
     def tiles(self, held: HeldOut) -> list[Tile]:
-        half = float(np.median(self._missed(held)))
-        return [
-            Tile(f"± {short(half)}", f"half of the predictions of {self.name} are this close"),
-            Tile(
-                percent(held.scores["student"][COVERAGE].value),
-                f"of the true values lie in the intervals that promise {LEVEL:.0%}",
-            ),
-        ]
+        half, share = float(np.median(self._missed(held))), percent(held.scores["student"][COVERAGE].value)
+        close = Tile(f"± {short(half)}", f"half of the predictions of {self.name} are this close")
+        return [close, Tile(share, f"of the true values lie in the intervals that promise {LEVEL:.0%}")]
 
     def how_good(self, held: HeldOut) -> str:
         half, most = np.quantile(self._missed(held), [0.5, 0.9])
@@ -68,11 +61,12 @@ class QuantityWords(Words):
     def trusted(self, held: HeldOut) -> str:
         low, high = held.student.interval(LEVEL)
         measured, promise = held.scores["student"][COVERAGE], interval_promise(held.methods["student"].position)
+        shown = Estimate(100 * measured.value, measured.error and 100 * measured.error)
         more = ", of whole numbers a little more" * (promise.verdict == "kept" and measured.value > promise.high)
         return (
             f"Its {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the "
             f"true {self.name} in {round(measured.value * held.rows):,} of {held.rows:,} {held.cases}, "
-            f"{with_error(in_percent(measured), 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
+            f"{with_error(shown, 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
             f"{percent(promise.high)} in a test of this size{more}, {VERDICTS[promise.verdict]}"
         )
 
@@ -92,8 +86,6 @@ class QuantityWords(Words):
             f"teacher's, {percent(share)} of the uncertainty that the teacher itself admits."
         )
 
-    # Sizes and errors
-
     def sizes(self, part: np.ndarray) -> np.ndarray:
         return np.sqrt(np.maximum(part, 0))
 
@@ -112,8 +104,6 @@ class QuantityWords(Words):
         mean, std = (float(moment[row, 0]) for moment in (held.student.mean, held.student.std))
         noise, doubt = (f"±{short(float(self.sizes(part[row])))}" for part in held.student.parts)
         return Example(with_error(Estimate(mean, std)), short(float(np.ravel(held.y)[row])), noise, doubt)
-
-    # Pictures
 
     def limits(self, values: np.ndarray) -> Limits:
         low, high = min(self.target.low, float(values.min())), max(self.target.high, float(values.max()))
@@ -178,35 +168,28 @@ class SeveralWords(QuantityWords):
     """The words of several outputs, of which each has its own."""
 
     def __init__(self, parts: Sequence[QuantityWords]):
-        """Of the words of each output."""
         self.parts, self.name = tuple(parts), listing([part.name for part in parts])
         self.about = "; ".join(part.about for part in parts)
 
     def outputs(self, held: HeldOut) -> list[tuple[Words, HeldOut]]:
-        return [(part, _output(held, place)) for place, part in enumerate(self.parts)]
+        outputs = []
+        for place, part in enumerate(self.parts):
+            truth, methods = held.y[:, place], {}
+            for method, judged in held.methods.items():
+                prediction = judged.prediction.output(place)
+                position = judged.position if place == 0 else prediction.position(truth)
+                methods[method] = Judged(prediction, judged.log_likelihood, position)
+            own = {"student": scores(methods["student"].prediction, truth)}
+            outputs.append((part, dataclasses.replace(held, y=truth, methods=methods, scores=own)))
+        return outputs
 
     def courses(self, course: Mapping[str, Any]) -> list[tuple[Words, Mapping[str, Any]]]:
-        arrays = {name: np.asarray(course[name], np.float64) for name in ("aim", "aleatoric", "epistemic")}
-        each = {
-            name: values.T if values.ndim > 1 else np.full((len(self.parts), len(values)), np.nan)
-            for name, values in arrays.items()
-        }
-        return [
-            (part, {**course, **{name: values[place] for name, values in each.items()}})
-            for place, part in enumerate(self.parts)
-        ]
-
-
-def _output(held: HeldOut, place: int) -> HeldOut:
-    """What was said of one of several outputs."""
-    truth, methods = held.y[:, place], {}
-    for method, judged in held.methods.items():
-        prediction = judged.prediction.output(place)
-        position = judged.position if place == 0 else prediction.position(truth)
-        methods[method] = Judged(prediction, judged.log_likelihood, position)
-    return dataclasses.replace(
-        held, y=truth, methods=methods, scores={"student": scores(methods["student"].prediction, truth)}
-    )
+        each = {}
+        for name in ("aim", "aleatoric", "epistemic"):
+            values = np.asarray(course[name], np.float64)
+            each[name] = values.T if values.ndim > 1 else np.full((len(self.parts), len(values)), np.nan)
+        own = ({name: values[place] for name, values in each.items()} for place in range(len(self.parts)))
+        return [(part, {**course, **values}) for part, values in zip(self.parts, own, strict=True)]
 
 
 def inside(position: np.ndarray, level: float) -> np.ndarray:

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 
 from darkbayes.estimates import Estimate
 
-MOST_NAMED = 8
-"""Names that a sentence lists at most."""
-MOST_WRITTEN = 1e15
-"""Numbers beyond it are not written out: far from all data a prediction may be as large as a computer can count."""
+MOST_NAMED = 8  # Names that a sentence lists at most.
+MOST_WRITTEN = 1e15  # Numbers beyond it are not written out: far from all data a prediction may be of any size.
 
 
 def short(value: float) -> str:
@@ -55,11 +53,6 @@ def with_error(estimate: Estimate, digits: int | None = None) -> str:
 def signed(estimate: Estimate) -> str:
     """With its sign and its error."""
     return f"{'+' if estimate.value > 0 else ''}{with_error(estimate)}"
-
-
-def in_percent(share: Estimate) -> Estimate:
-    """A share as per cent."""
-    return Estimate(100 * share.value, None if share.error is None else 100 * share.error)
 
 
 def listing(names: Sequence[str], most: int = MOST_NAMED) -> str:

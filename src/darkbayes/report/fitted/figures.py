@@ -6,22 +6,17 @@ Colours are those of Okabe and Ito, and every line and mark has a form of its ow
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
-from darkbayes.outcomes import pictures
-from darkbayes.outcomes.pictures import METHODS, Picture
+from darkbayes.outcomes.pictures import METHODS, MOST_POINTS, AlongColumn, Confusion, Curves, Picture, Scatter
 from darkbayes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, Drawing, panels
 
-SIZE = WIDTH, LOW = (4.6, 3.3)
-"""Inches: half a page, and a phone."""
+SIZE = WIDTH, LOW = (4.6, 3.3)  # Inches: half a page, and a phone.
 SQUARE, TALL = 3.9, 4.6
-PLAIN_DECADES = 6
-"""Of a logarithmic axis, up to which its numbers are written out."""
-MOST_DRAWN = 1e30
-"""What is larger is not drawn."""
+PLAIN_DECADES = 6  # Of a logarithmic axis, up to which its numbers are written out.
+MOST_DRAWN = 1e30  # What is larger is not drawn.
 LOOKS: dict[str, dict[str, Any]] = {
     "student": {"color": GREEN, "ls": "-", "marker": "o"},
     "sgld": {"color": PURPLE, "ls": "--", "marker": "s"},
@@ -63,31 +58,31 @@ def cut(name: object, most: int) -> str:
 @contextmanager
 def _axes(picture: Picture, height: float, rows: int = 1, legend: int = 2) -> Iterator[Any]:
     """The figure and its axes from top to bottom, with their names and a legend above them."""
+    from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
+
     with panels(rows, size=(WIDTH, height), style=SMALL, sharex=True) as (figure, axes):
         yield figure, *axes[:, 0]
         axes[-1, 0].set_xlabel(cut(picture.x, 48))
         axes[0, 0].set_ylabel(cut(picture.y, 48 // rows))
         handles: dict[str, Any] = {}
         for axis in axes[:, 0]:
-            _thousands(axis)
+            for side in (axis.xaxis, axis.yaxis):  # Large numbers are written with commas.
+                largest = max(map(abs, side.get_view_interval()))
+                if isinstance(side.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
+                    side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
             handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
         if handles:
             figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=legend)
 
 
-@singledispatch
-def drawn(picture: Picture) -> Drawing:
-    """The figure of a picture."""
-    raise NotImplementedError(type(picture).__name__)
-
-
-@drawn.register
-def _(picture: pictures.Scatter) -> Drawing:
+def _scatter(picture: Scatter) -> Drawing:
     """What lies beyond the limits is drawn at the edge."""
+    low, high = picture.limits
     with _axes(picture, SQUARE) as (figure, axis):
         for kind, pair in picture.points.items():
             look = LOOKS.get(kind, LOOKS["student"])
-            x, y, *ends = (_within(values, picture.limits) for values in (*pair, *picture.whiskers.get(kind, ())))
+            values = (np.nan_to_num(each, posinf=high, neginf=low) for each in (*pair, *picture.whiskers.get(kind, ())))
+            x, y, *ends = (np.clip(each, low, high) for each in values)
             if ends:
                 axis.vlines(x, *ends, color=look["color"], lw=0.9, alpha=0.55)
             axis.plot(x, y, **(look | {"ls": ""}), alpha=0.7, mew=0, label=kind or None)
@@ -97,15 +92,14 @@ def _(picture: pictures.Scatter) -> Drawing:
     return figure
 
 
-@drawn.register
-def _(picture: pictures.Curves) -> Drawing:
+def _curves(picture: Curves) -> Drawing:
     with _axes(picture, SQUARE if picture.promise else LOW) as (figure, axis):
         if picture.band is not None:
             axis.fill_between(*picture.band, color=GREY, alpha=0.2, lw=0, label="promise kept (95% of tests)")
         for method in [method for method in reversed(METHODS) if method in picture.curves]:  # The student's on top.
             x, y = picture.curves[method]
             # A long curve is drawn with fewer points, its ends among them.
-            points = np.unique(np.linspace(0, len(x) - 1, pictures.MOST_POINTS).round().astype(int))
+            points = np.unique(np.linspace(0, len(x) - 1, MOST_POINTS).round().astype(int))
             look = LOOKS[method] | ({"marker": ""} if len(points) > 15 else {})
             axis.plot(x[points], _finite(y[points]), **look, lw=1.8, label=METHODS[method])
             if method in picture.whiskers:
@@ -121,8 +115,7 @@ def _(picture: pictures.Curves) -> Drawing:
     return figure
 
 
-@drawn.register
-def _(picture: pictures.Confusion) -> Drawing:
+def _confusion(picture: Confusion) -> Drawing:
     counts, number, names = picture.counts, len(picture.names), [cut(name, 12) for name in picture.names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     with _axes(picture, SQUARE) as (figure, axis):
@@ -138,8 +131,7 @@ def _(picture: pictures.Confusion) -> Drawing:
     return figure
 
 
-@drawn.register
-def _(picture: pictures.AlongColumn) -> Drawing:
+def _along(picture: AlongColumn) -> Drawing:
     """Lines along numbers, marks for categories."""
     numbers, spread = picture.seen is not None, 0.0 if picture.seen is not None else 0.1
     places = np.asarray(picture.values if numbers else range(len(picture.values)), np.float64)
@@ -170,6 +162,12 @@ def _(picture: pictures.AlongColumn) -> Drawing:
     return figure
 
 
+def drawn(picture: Picture) -> Drawing:
+    """The figure of a picture."""
+    drawings: Any = {Scatter: _scatter, Curves: _curves, Confusion: _confusion, AlongColumn: _along}
+    return drawings[type(picture)](picture)
+
+
 # Axes
 
 
@@ -183,16 +181,6 @@ def _diagonal(axis: Any, limits: tuple[float, float]) -> None:
     """Where both axes, of the same limits, say the same."""
     axis.plot(limits, limits, "--", color=GREY, lw=1)
     axis.set(xlim=limits, ylim=limits)
-
-
-def _thousands(axis: Any) -> None:
-    """Write large numbers with commas."""
-    from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
-
-    for side in (axis.xaxis, axis.yaxis):
-        largest = max(map(abs, side.get_view_interval()))
-        if isinstance(side.get_major_formatter(), ScalarFormatter) and 10_000 <= largest < 1e9:
-            side.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _logarithmic(axis: Any, which: str) -> None:
@@ -213,10 +201,6 @@ def _finite(values: np.ndarray) -> np.ndarray:
     """What can be drawn; the rest is a gap."""
     values = np.asarray(values, np.float64)
     return np.where(np.isfinite(values) & (np.abs(values) < MOST_DRAWN), values, np.nan)
-
-
-def _within(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    return np.clip(np.nan_to_num(values, posinf=limits[1], neginf=limits[0]), *limits)
 
 
 def _limit(axis: Any, lines: list[np.ndarray], seen: np.ndarray, log: bool, floor: bool) -> None:

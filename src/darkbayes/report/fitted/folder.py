@@ -23,18 +23,15 @@ class FittedRun:
     config: dict[str, Any]
     facts: dict[str, Any]
     schema: Schema
-    cases: str
-    """What the examples are called."""
+    cases: str  # What the examples are called.
     held: HeldOut | None
     examples: list[dict[str, Any]]
     images: np.ndarray | None
     dependence: list[dict[str, Any]]
-    curve: list[dict[str, Any]]
-    """What the distillation wrote as it went."""
+    curve: list[dict[str, Any]]  # What the distillation wrote as it went.
 
     @property
     def words(self) -> Words:
-        """What is said of what is predicted."""
         target: Any = self.schema.target
         return target.words()
 
@@ -45,17 +42,13 @@ class FittedRun:
 
     @property
     def ignored(self) -> dict[str, str]:
-        """Columns that are not read, and why."""
         return self.schema.ignored if isinstance(self.schema, TableSchema) else {}
 
     @property
     def along(self) -> list[tuple[Words, AlongColumn]]:
         """The words of each output, with what is predicted of it along each column."""
-        return [
-            (words, words.along(own, self.columns[course["column"]]))
-            for course in self.dependence
-            for words, own in self.words.courses(course)
-        ]
+        pairs = [(course["column"], *each) for course in self.dependence for each in self.words.courses(course)]
+        return [(words, words.along(own, self.columns[name])) for name, words, own in pairs]
 
     @property
     def stopped_at(self) -> int | None:
@@ -72,25 +65,15 @@ def read_run(folder: Path) -> FittedRun:
     results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
     schema = schema_from_dict(read_json(folder / "schema.json"))
     cases = "rows" if isinstance(schema, TableSchema) else "images"
-    curve, images, held = (
-        folder / name for name in ("student/metrics.jsonl", "examples.safetensors", "held-out.safetensors")
-    )
-    examples, dependence = (
-        read_json(path) if path.exists() else [] for path in (folder / "examples.json", folder / "dependence.json")
-    )
-    lines = curve.read_text(encoding="utf-8").splitlines() if curve.exists() else []
-    return FittedRun(
-        results=results,
-        config=config,
-        facts=facts,
-        schema=schema,
-        cases=cases,
-        held=_read_held(held, schema.target, results["rows"], cases) if held.exists() else None,
-        examples=examples,
-        images=read_arrays(images)["images"] if images.exists() else None,
-        dependence=dependence,
-        curve=[json.loads(line) for line in lines],
-    )
+    path = folder / "held-out.safetensors"
+    held = _read_held(path, schema.target, results["rows"], cases) if path.exists() else None
+    paths = (folder / f"{name}.json" for name in ("examples", "dependence"))
+    examples, dependence = (read_json(path) if path.exists() else [] for path in paths)
+    path = folder / "examples.safetensors"
+    images = read_arrays(path)["images"] if path.exists() else None
+    path = folder / "student" / "metrics.jsonl"
+    curve = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, curve)
 
 
 def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:

@@ -10,34 +10,20 @@ from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
 
-FEW_HELD_OUT = 100
-"""Rows held out below which the scores are said to be rough."""
-MUCH, LITTLE = 0.5, 0.2
-"""Shares of doubt from which more rows would help most, and below which they would help little."""
-APART = 0.15
-"""The difference of two shares of noise from which student and teacher are said to disagree."""
-BEHIND = 0.05
-"""Nats per row from which a student that is clearly behind its teacher gets a caution."""
-MOST_NATS = 50.0
-"""Differences beyond it are not turned into a factor."""
-
-
-def title(run: FittedRun) -> str:
-    """What the page is about."""
-    return f"What the model makes of {run.words.name if run.columns else 'the images'} in {run.config['source']}"
+FEW_HELD_OUT = 100  # Rows held out below which the scores are said to be rough.
+MUCH, LITTLE = 0.5, 0.2  # Shares of doubt from which more rows would help most, and below which they would help little.
+APART = 0.15  # The difference of two shares of noise from which student and teacher are said to disagree.
+BEHIND = 0.05  # Nats per row from which a student that is clearly behind its teacher gets a caution.
+MOST_NATS = 50.0  # Differences beyond it are not turned into a factor.
 
 
 def lead(run: FittedRun) -> str:
     """What was learned from what."""
-    learned = (
-        f"The model learned {run.words.task(run.cases)} from {run.facts['trained']:,} {run.cases} of "
-        f"{run.config['source']}"
-    )
+    taught = f"{run.facts['trained']:,} {run.cases} of {run.config['source']}"
+    learned = f"The model learned {run.words.task(run.cases)} from {taught}"
     if run.held is None:
-        return (
-            f"{learned}. No {run.cases} were held out (--held-out 0), so nothing on this page says how good it is: fit "
-            "with --held-out 0.2 to know."
-        )
+        why = "so nothing on this page says how good it is: fit with --held-out 0.2 to know."
+        return f"{learned}. No {run.cases} were held out (--held-out 0), {why}"
     return f"{learned}, and was then tested on {run.held.rows:,} {run.cases} that it had never seen."
 
 
@@ -91,7 +77,12 @@ def cautions(run: FittedRun) -> list[str]:
             f"The time budget ended the fit after {run.stopped_at:,} of {planned:,} steps: the student had not "
             "finished learning. Give it more (--time-budget)."
         )
-    texts += _chains_caution(run)
+    verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
+    if verdict["code"] != "agree":
+        choices = run.results.get("choices", {}).get("student", [])
+        hurried = any("seconds allow" in choice.get("reason", "") for choice in choices)
+        more = " There was no time for more: give it a larger --time-budget." * hurried
+        texts.append(f"Of the teacher: {verdict['text']}.{more} Its doubt may be too small or too large.")
     if held is not None:
         with np.errstate(invalid="ignore"):
             behind = estimate(held.methods["student"].log_likelihood - held.methods["sgld"].log_likelihood)
@@ -130,15 +121,3 @@ def _blind(run: FittedRun) -> dict[str, list[str]]:
         if seen.any() and len(beyond) and beyond.max() <= picture.doubt[seen].mean():
             blind.setdefault(words.name, []).append(picture.x)
     return blind
-
-
-def _chains_caution(run: FittedRun) -> list[str]:
-    """What it means that the chains do not agree, or that nobody knows."""
-    verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
-    if verdict["code"] == "agree":
-        return []
-    text = f"Of the teacher: {verdict['text']}."
-    choices = run.results.get("choices", {}).get("student", [])
-    if any("seconds allow" in choice.get("reason", "") for choice in choices):
-        text += " There was no time for more: give it a larger --time-budget."
-    return [f"{text} Its doubt may be too small or too large."]
