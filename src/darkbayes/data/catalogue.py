@@ -17,10 +17,8 @@ class File:
     """A file of a data set; it is kept packed, as NAME.gz, and checked unpacked."""
 
     name: str
-    sha256: str
-    """Of the unpacked content, whoever served it."""
-    member: str = ""
-    """Where the package that carries the data set has it."""
+    sha256: str  # Of the unpacked content, whoever served it.
+    member: str = ""  # Where the package that carries the data set has it.
 
 
 @dataclass(frozen=True)
@@ -160,8 +158,7 @@ _ALL = (
     ),
 )
 
-CATALOGUE: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
-"""Every data set by its name."""
+CATALOGUE: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}  # Every data set by its name.
 
 
 def find(name: str) -> Dataset:

@@ -20,11 +20,9 @@ from darkbayes.errors import DataError
 from darkbayes.files import write_bytes
 from darkbayes.progress import progress_bar
 
-TIMEOUT_SECONDS = 10.0
-"""How long a server may be silent; on a closed network each home costs at most about this."""
+TIMEOUT_SECONDS = 10.0  # How long a server may be silent; on a closed network each home costs at most about this.
 PIP_SECONDS = 600
-PACKED = b"\x1f\x8b"
-"""What every gzip file begins with."""
+PACKED = b"\x1f\x8b"  # What every gzip file begins with.
 SHIPPED = Path(__file__).parent / "tables"
 
 
@@ -32,12 +30,9 @@ SHIPPED = Path(__file__).parent / "tables"
 class Fetched:
     """The files of a data set, whole and checked."""
 
-    contents: dict[str, bytes]
-    """Unpacked, by name."""
-    paths: tuple[Path, ...]
-    """Where they lie on this machine."""
-    source: str
-    """Who served them."""
+    contents: dict[str, bytes]  # Unpacked, by name.
+    paths: tuple[Path, ...]  # Where they lie on this machine.
+    source: str  # Who served them.
 
 
 def cache_folder() -> Path:

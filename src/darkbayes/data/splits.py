@@ -4,8 +4,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 
-Split = tuple[np.ndarray, np.ndarray]
-"""Indices of the rows to train on and of those to test on."""
+Split = tuple[np.ndarray, np.ndarray]  # Indices of the rows to train on and of those to test on.
 
 
 def standard_splits(examples: int, number: int = 20) -> list[Split]:

@@ -18,8 +18,7 @@ from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.base import Layer, Pair, Shape, build, count_weighted, pair, with_weights
 from darkbayes.types import Array, Key, Network
 
-KEPT = 256
-"""Networks that are remembered, to be the same when they are asked for again."""
+KEPT = 256  # Networks that are remembered, to be the same when they are asked for again.
 
 
 def exact_gelu(x: Array) -> Array:

@@ -38,10 +38,8 @@ from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0
 CLASSES = 10
-VALIDATION = 10_000
-"""Images at the end of the training file to choose settings by."""
-MC_DRAWS = 100
-"""Draws from dropout and Bayes by backprop to predict with."""
+VALIDATION = 10_000  # Images at the end of the training file to choose settings by.
+MC_DRAWS = 100  # Draws from dropout and Bayes by backprop to predict with.
 TIMED_IMAGES, TIMED_NETWORKS = 1000, 10
 """Images that are predicted when costs are measured, and the networks that take turns; more would cost the same."""
 ORDER = ("sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble")
@@ -52,8 +50,7 @@ class Comparators:
     """Settings of the methods that distillation is compared with; learning rates are per mean loss."""
 
     batch_size: int = 128
-    learning_rate: float = 1e-3
-    """Adam's, which falls to zero along a cosine."""
+    learning_rate: float = 1e-3  # Adam's, which falls to zero along a cosine.
     dropout_steps: int = 150_000
     dropout_rate: float = 0.5
     dropout_input_rate: float = 0.2
@@ -73,20 +70,16 @@ class Preset(common.Preset):
 
     queries: Literal["images", "jitter"] = "images"
     sgd_steps: int
-    sgd_step_size: float = 5e-6
-    """In the teacher's convention: half of it times the gradient at full-data scale."""
-    noise: float = 0.3
-    """The standard deviation of the noise on queries."""
+    sgd_step_size: float = 5e-6  # In the teacher's convention: half of it times the gradient at full-data scale.
+    noise: float = 0.3  # The standard deviation of the noise on queries.
     hidden: tuple[int, ...] = (400, 400)
     step_size: float = 4e-6
     batch_size: int = 100
     prior_precision: float = 1.0
-    train: int = 50_000
-    """Images to learn from, the first of the training file."""
+    train: int = 50_000  # Images to learn from, the first of the training file.
     on: Literal["test", "validation"] = "test"
     comparators: Comparators | None = None
-    only: Literal["dropout", "bbb", "ensemble"] | None = None
-    """One kind of comparator to fit, and nothing else."""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None  # One kind of comparator to fit, and nothing else.
 
     def __post_init__(self) -> None:
         if self.only is not None and self.comparators is None:

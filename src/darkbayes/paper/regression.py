@@ -25,8 +25,7 @@ from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
-DRAWS = 200
-"""Draws from dropout and variational inference to predict with."""
+DRAWS = 200  # Draws from dropout and variational inference to predict with.
 TRIAL = "a split of the data into a part to learn from and a part to score on"
 Noise = Literal["known", "sampled", "input"]
 """What the teacher takes the noise of the target to be: known, one unknown level, or a function of the input."""
@@ -61,11 +60,9 @@ class Preset(common.Preset):
     sampler: Literal["fisher", "stepped"]
     """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
     batch_size: int
-    jitter: tuple[float, ...]
-    """Standard deviations of the noise on queries; each is used for an equal share of them."""
+    jitter: tuple[float, ...]  # Standard deviations of the noise on queries; each is used for an equal share of them.
     prior_precision: float = 1.0
-    noise_precision: float | None = None
-    """Where the noise is known."""
+    noise_precision: float | None = None  # Where the noise is known.
     noise_prior: tuple[float, float] = (1.0, 0.1)
     """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
     hidden: tuple[int, ...] = (50,)

@@ -22,8 +22,7 @@ from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key
 
 Arrays = dict[str, np.ndarray]
-Methods = dict[str, Arrays]
-"""What each method predicts on the grid."""
+Methods = dict[str, Arrays]  # What each method predicts on the grid.
 
 
 class Problem(NamedTuple):
@@ -32,15 +31,11 @@ class Problem(NamedTuple):
     posterior: db.Posterior
     head: Head
     queries: db.queries.Queries
-    grid: Array
-    """Where predictive distributions are compared."""
-    draw: Callable[[Key], Data]
-    """The data of a trial."""
+    grid: Array  # Where predictive distributions are compared.
+    draw: Callable[[Key], Data]  # The data of a trial.
     divergence: Callable[[Arrays, Arrays], float]
-    figure: Callable[[Data, Methods], dict[str, Any]]
-    """What is drawn of the first trial."""
-    paper: Mapping[str, float] = {}
-    """The paper's divergences."""
+    figure: Callable[[Data, Methods], dict[str, Any]]  # What is drawn of the first trial.
+    paper: Mapping[str, float] = {}  # The paper's divergences.
     comparators: Mapping[str, Callable[[Key, Data], dict[str, Any]]] = {}
     """Methods of this problem alone: each is fitted and predicts on the grid."""
 
@@ -49,8 +44,7 @@ class Problem(NamedTuple):
 class Preset(common.Preset):
     """All the settings of a toy experiment."""
 
-    students: tuple[tuple[int, ...], ...]
-    """The hidden layers of each student."""
+    students: tuple[tuple[int, ...], ...]  # The hidden layers of each student.
     sgd_step_size: float
     """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
     hmc_chains: int = 4

@@ -37,12 +37,9 @@ class Preset(toy.Preset):
 
     pbp_passes: int = 40
     vi_steps: int = 20_000
-    vi_learning_rate: float = 1e-2
-    """Adam's, which falls to zero along a cosine."""
-    vi_samples: int = 8
-    """Draws a step, which steady the gradient."""
-    vi_draws: int = 2_000
-    """Draws to predict with, as many as the paper has of SGLD."""
+    vi_learning_rate: float = 1e-2  # Adam's, which falls to zero along a cosine.
+    vi_samples: int = 8  # Draws a step, which steady the gradient.
+    vi_draws: int = 2_000  # Draws to predict with, as many as the paper has of SGLD.
 
 
 BEST = Preset(

@@ -41,10 +41,8 @@ PRESETS = {
     "auto": replace(BEST, step_size="auto"),
     "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000),
 }
-RIVALS = ("student", "pbp, published")
-"""Ours and the one to beat."""
-UNTOLD = (None,) * len(DATASETS)
-"""For numbers that were published without standard errors."""
+RIVALS = ("student", "pbp, published")  # Ours and the one to beat.
+UNTOLD = (None,) * len(DATASETS)  # For numbers that were published without standard errors.
 PUBLISHED: dict[str, dict[str, tuple[Sequence[float], Sequence[float | None]]]] = {
     "log_likelihood": {
         "vi": ((-2.90, -3.39, -2.39, 0.90, -2.89, -0.98, -3.43), (0.07, 0.02, 0.03, 0.01, 0.01, 0.01, 0.16)),

@@ -18,16 +18,13 @@ from darkbayes.teacher.diagnostics.trace import trace_read
 from darkbayes.teacher.reservoir import Reservoir
 from darkbayes.types import Chain, PyTree
 
-PAST_DRAWS = 8
-"""Draws of each chain's reservoir at which gradients are taken, besides the present one."""
+PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
 TEMPERATURE_OFF = 0.1
 """How far from 1 a temperature may be before it is worth a warning: a tenth of the posterior variance."""
-LEAST_POINTS = 6
-"""In the last third of a curve; with fewer neither the fall nor its noise can be told."""
+LEAST_POINTS = 6  # In the last third of a curve; with fewer neither the fall nor its noise can be told.
 LEAST_FALL = 0.05
 """A student whose divergence falls by less than this share over a third of the run has stopped, for all purposes."""
-WELL_ABOVE = 3.0
-"""How many times the teacher's own error a divergence must be before the student is to blame for it."""
+WELL_ABOVE = 3.0  # How many times the teacher's own error a divergence must be before the student is to blame for it.
 
 
 class RunDiagnostics(NamedTuple):
@@ -36,15 +33,12 @@ class RunDiagnostics(NamedTuple):
     agreement: Agreement
     temperature: float | None
     """The configurational temperature, mean over draws of all chains; 1 for the Bayes posterior."""
-    temperature_se: float | None
-    """Its standard error, from the means of the chains, or from the draws of a single one."""
+    temperature_se: float | None  # Its standard error, from the means of the chains, or from the draws of a single one.
     kinetic_temperature: float | None
     noise_to_signal: float | None
     """The variance of a minibatch gradient over the square of the full gradient, the median over draws."""
-    divergence: float
-    """KL(teacher || student) at the end, mean over the monitored inputs."""
-    teacher_error: float
-    """The divergence that the teacher's finite number of draws alone would explain."""
+    divergence: float  # KL(teacher || student) at the end, mean over the monitored inputs.
+    teacher_error: float  # The divergence that the teacher's finite number of draws alone would explain.
 
     @property
     def verdict(self) -> Verdict:
@@ -61,24 +55,19 @@ class Plateau(NamedTuple):
     """How a divergence behaved over the last third of a run."""
 
     since: int
-    level: float
-    """The mean over it."""
-    fall: float
-    """Along the line of least squares, with its standard error."""
+    level: float  # The mean over it.
+    fall: float  # Along the line of least squares, with its standard error.
     error: float
-    stopped: bool
-    """Whether it no longer falls while well above the teacher's own error."""
+    stopped: bool  # Whether it no longer falls while well above the teacher's own error.
 
 
 class Diagnosis(NamedTuple):
     """What was found of a distillation, or of several side by side."""
 
-    runs: tuple[RunDiagnostics, ...]
-    """The numbers of each run."""
+    runs: tuple[RunDiagnostics, ...]  # The numbers of each run.
     plateau: Plateau | None
     """How the divergence behaved at the end, mean over the runs; None where the curve is too short to tell."""
-    verdict: Verdict
-    """Whether the chains agree; of several runs, in the worst."""
+    verdict: Verdict  # Whether the chains agree; of several runs, in the worst.
     warnings: tuple[Verdict, ...]
     """What else is worth knowing, from temperature to a student that has stopped following."""
 

@@ -64,27 +64,20 @@ class DistillationState(NamedTuple):
     teacher: Chains
     reservoir: Reservoir | None
     average: Average
-    trace: Trace
-    """What each chain predicted over the whole run, at a few of the monitored inputs."""
-    students: PyTree
-    """The weights of each restart of the student, along the first axis."""
+    trace: Trace  # What each chain predicted over the whole run, at a few of the monitored inputs.
+    students: PyTree  # The weights of each restart of the student, along the first axis.
     optimisers: PyTree
-    updates: Array
-    """How many updates the student has made."""
-    failed_update: Array
-    """The first update of which some loss was not finite; -1 as long as all is well."""
+    updates: Array  # How many updates the student has made.
+    failed_update: Array  # The first update of which some loss was not finite; -1 as long as all is well.
 
 
 class Snapshot(NamedTuple):
     """Where a distillation stands between two chunks."""
 
     state: DistillationState
-    step: int
-    """Steps that each chain has taken."""
-    loss: float | None
-    """The mean loss over the last chunk of the best student; None during burn-in."""
-    divergence: float | None
-    """KL(teacher so far || best student), mean over the monitored inputs."""
+    step: int  # Steps that each chain has taken.
+    loss: float | None  # The mean loss over the last chunk of the best student; None during burn-in.
+    divergence: float | None  # KL(teacher so far || best student), mean over the monitored inputs.
 
 
 class Distillation(eqx.Module):
@@ -94,8 +87,7 @@ class Distillation(eqx.Module):
     student: Student
     queries: Queries
     settings: Settings
-    monitor: Array
-    """Inputs at which the two are compared while it runs."""
+    monitor: Array  # Inputs at which the two are compared while it runs.
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
@@ -307,16 +299,11 @@ def steps_of(count: Array) -> int:
 class Distilled(NamedTuple):
     """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
 
-    student: Student
-    """As it was given."""
-    params: PyTree
-    """Its weights, of the best restart."""
-    average: Average
-    """The teacher's average prediction at the monitored inputs."""
-    state: DistillationState
-    """All that the loop carried, at its end."""
-    diagnostics: Diagnosis
-    """Whether the chains agree, and whether the student still follows."""
+    student: Student  # As it was given.
+    params: PyTree  # Its weights, of the best restart.
+    average: Average  # The teacher's average prediction at the monitored inputs.
+    state: DistillationState  # All that the loop carried, at its end.
+    diagnostics: Diagnosis  # Whether the chains agree, and whether the student still follows.
 
 
 def distil(

@@ -34,8 +34,7 @@ class Sized(NamedTuple):
 
     student: Student
     params: PyTree
-    hidden: tuple[int, ...]
-    """The widths of its hidden layers."""
+    hidden: tuple[int, ...]  # The widths of its hidden layers.
     curve: list[dict[str, Any]]
     """A row of results for each candidate: its KL from the teacher and its number of parameters."""
 

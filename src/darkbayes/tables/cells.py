@@ -20,14 +20,11 @@ MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
 )
 """Texts that say that a value is missing."""
-TRUTH = ("false", "true")
-"""What truth values are called, however they are spelled."""
+TRUTH = ("false", "true")  # What truth values are called, however they are spelled.
 NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)")
 """What reads as a number."""
-PADDED = re.compile(r"[+-]?0[0-9]+")
-"""Digits that begin with a zero: codes rather than numbers."""
-MOST_QUOTED = 60
-"""Characters of a value that messages quote."""
+PADDED = re.compile(r"[+-]?0[0-9]+")  # Digits that begin with a zero: codes rather than numbers.
+MOST_QUOTED = 60  # Characters of a value that messages quote.
 
 
 def is_missing(value: Any) -> bool:

@@ -23,10 +23,8 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, float_of, is_missing, objects, quoted, read_cells, text_of
 from darkbayes.tables.schema import Frame, TableSchema
 
-SHOWN = 5
-"""How many names, lines or cells a message lists before it counts the others."""
-MOST_COMPARED = 1000
-"""Names, and characters of one, among which the nearest is sought: a header may have millions."""
+SHOWN = 5  # How many names, lines or cells a message lists before it counts the others.
+MOST_COMPARED = 1000  # Names, and characters of one, among which the nearest is sought: a header may have millions.
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.' ]*,\d+", re.ASCII)
 _YEAR, _MONTH, _DAY = r"(?:\d{4}|\d{2})", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])"
@@ -47,10 +45,8 @@ class Column:
     kind: Literal["number", "text", "boolean", "unusable"]
     values: np.ndarray
     """float64 for numbers; strings and None for text and for truth values; nothing if it is unusable."""
-    problem: str = ""
-    """Why it is unusable, and what to do about it."""
-    note: str = ""
-    """What there is to know about how it was read."""
+    problem: str = ""  # Why it is unusable, and what to do about it.
+    note: str = ""  # What there is to know about how it was read.
     cells: Any = None
     """What it was read from, where `values` does not say all of it: whoever knows what it should hold reads this."""
 
@@ -60,12 +56,10 @@ class Table:
     """Columns of the same length, and where each row came from."""
 
     columns: dict[str, Column]
-    lines: np.ndarray
-    """The number of each row's line, or its place among the rows."""
+    lines: np.ndarray  # The number of each row's line, or its place among the rows.
     unit: Literal["line", "row", "index"]
     """What `lines` counts: lines of a file from 1, rows of a file from 1, or rows in memory from 0."""
-    source: str
-    """What it was read from, as people call it."""
+    source: str  # What it was read from, as people call it.
 
     @property
     def rows(self) -> int:

@@ -22,14 +22,10 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import require_distinct
 
-DELIMITERS = ",;\t|"
-"""What may separate the columns, if nobody says."""
-BLOCK = 8 * 2**20
-"""Bytes that are read at a time."""
-MOST_ROW = 64 * 2**20
-"""Bytes of the longest row; beyond it, a quote was not closed."""
-SAMPLE = 2**20
-"""Bytes in which the delimiter is looked for."""
+DELIMITERS = ",;\t|"  # What may separate the columns, if nobody says.
+BLOCK = 8 * 2**20  # Bytes that are read at a time.
+MOST_ROW = 64 * 2**20  # Bytes of the longest row; beyond it, a quote was not closed.
+SAMPLE = 2**20  # Bytes in which the delimiter is looked for.
 
 _NEWLINE, _QUOTE = 10, 34
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -41,8 +37,7 @@ class BadRow:
 
     line: int
     reason: str
-    unit: str = "line"
-    """What `line` counts."""
+    unit: str = "line"  # What `line` counts.
 
     def __str__(self) -> str:
         return f"{self.unit} {self.line}: {self.reason}"
@@ -53,8 +48,7 @@ class Block:
     """Whole rows of a file, as bytes."""
 
     data: bytes
-    line: int
-    """The number of its first line."""
+    line: int  # The number of its first line.
     delimiter: str
 
     def lines(self, rows: int) -> np.ndarray:

@@ -16,8 +16,7 @@ from darkbayes.tables.cells import MISSING, PADDED, arrow, coded, floats, is_num
 from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
 from darkbayes.tables.csvfile import BadRow, Block, name_of, open_csv
 
-BUFFER = 2**20
-"""Bytes of a Parquet file's column that are read at a time."""
+BUFFER = 2**20  # Bytes of a Parquet file's column that are read at a time.
 
 
 def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) -> Table:

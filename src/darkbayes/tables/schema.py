@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-REACH = 100.0
-"""Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen."""
+REACH = 100.0  # Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen.
 Frame = dict[str, np.ndarray]
 Stored = TypeVar("Stored")
 
@@ -31,15 +30,12 @@ class Number:
     center: float
     scale: float
     """What is subtracted, and what it is divided by; the scale is never zero."""
-    fill: float
-    """The median, which stands in for a missing value."""
-    flagged: bool
-    """Whether a missing value is told to the network by an input of its own."""
+    fill: float  # The median, which stands in for a missing value.
+    flagged: bool  # Whether a missing value is told to the network by an input of its own.
     low: float
     high: float
     """The range that was seen."""
-    whole: bool
-    """Whether all values were whole numbers."""
+    whole: bool  # Whether all values were whole numbers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +44,7 @@ class Category:
 
     name: str
     categories: tuple[str, ...]
-    flagged: bool
-    """Whether a missing value is told to the network by an input of its own."""
+    flagged: bool  # Whether a missing value is told to the network by an input of its own.
 
 
 def standardising(values: np.ndarray) -> tuple[float, float]:
@@ -63,10 +58,8 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
-    target: Any
-    """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
-    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Columns that are not read, and why."""
+    target: Any  # What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import.
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)  # Columns that are not read, and why.
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -155,8 +148,7 @@ class ImageSchema:
 
 Schema = TableSchema | ImageSchema
 
-_IS = "is"
-"""Where a stored part says which of them it is; no part has a field of this name."""
+_IS = "is"  # Where a stored part says which of them it is; no part has a field of this name.
 _KINDS: dict[str, type] = {"number": Number, "category": Category, "table": TableSchema, "images": ImageSchema}
 
 

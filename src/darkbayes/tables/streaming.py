@@ -20,22 +20,17 @@ from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet
 from darkbayes.tables.schema import Frame, TableSchema
 from darkbayes.tables.unlike import Unlike
 
-BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
-"""Rows of a batch, or fewer for them to have no more cells than this."""
-KEPT_BAD = 1000
-"""Bad rows of which the reason is kept; the others are counted."""
+BATCH_ROWS, BATCH_CELLS = 16_384, 2**21  # Rows of a batch, or fewer for them to have no more cells than this.
+KEPT_BAD = 1000  # Bad rows of which the reason is kept; the others are counted.
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """Some rows of a file, in its order."""
 
-    frame: Frame
-    """What `TableSchema.matrices` and `TableSchema.encode` take."""
-    target: np.ndarray | None
-    """What the target's `encode` takes, if it was asked for."""
-    lines: np.ndarray
-    """The line of each row, or its number in a Parquet file, from 1."""
+    frame: Frame  # What `TableSchema.matrices` and `TableSchema.encode` take.
+    target: np.ndarray | None  # What the target's `encode` takes, if it was asked for.
+    lines: np.ndarray  # The line of each row, or its number in a Parquet file, from 1.
 
     @property
     def places(self) -> np.ndarray:

@@ -14,10 +14,8 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import ASIDE
 from darkbayes.tables.cells import arrow
 
-CSV, PARQUET = ".csv", (".parquet", ".pq")
-"""How the names of files end."""
-STDOUT = "-"
-"""In place of a path: write CSV to the standard output."""
+CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
+STDOUT = "-"  # In place of a path: write CSV to the standard output.
 
 
 class TableWriter:
