@@ -23,7 +23,8 @@ class Draw(NamedTuple):
     """One point of the posterior: the network's weights and the likelihood's own parameters."""
 
     network: PyTree
-    likelihood: PyTree  # Such as a noise precision.
+    likelihood: PyTree
+    """Such as a noise precision."""
 
 
 class Posterior(eqx.Module):

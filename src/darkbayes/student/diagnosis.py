@@ -64,10 +64,12 @@ class Plateau(NamedTuple):
 class Diagnosis(NamedTuple):
     """What was found of a distillation, or of several side by side."""
 
-    runs: tuple[RunDiagnostics, ...]  # The numbers of each run.
+    runs: tuple[RunDiagnostics, ...]
+    """The numbers of each run."""
     plateau: Plateau | None
     """How the divergence behaved at the end, mean over the runs; None where the curve is too short to tell."""
-    verdict: Verdict  # Whether the chains agree; of several runs, in the worst.
+    verdict: Verdict
+    """Whether the chains agree; of several runs, in the worst."""
     warnings: tuple[Verdict, ...]
     """What else is worth knowing, from temperature to a student that has stopped following."""
 

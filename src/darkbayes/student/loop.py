@@ -87,7 +87,8 @@ class Distillation(eqx.Module):
     student: Student
     queries: Queries
     settings: Settings
-    monitor: Array  # Inputs at which the two are compared while it runs.
+    monitor: Array
+    """Inputs at which the two are compared while it runs."""
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
@@ -299,11 +300,16 @@ def steps_of(count: Array) -> int:
 class Distilled(NamedTuple):
     """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
 
-    student: Student  # As it was given.
-    params: PyTree  # Its weights, of the best restart.
-    average: Average  # The teacher's average prediction at the monitored inputs.
-    state: DistillationState  # All that the loop carried, at its end.
-    diagnostics: Diagnosis  # Whether the chains agree, and whether the student still follows.
+    student: Student
+    """As it was given."""
+    params: PyTree
+    """Its weights, of the best restart."""
+    average: Average
+    """The teacher's average prediction at the monitored inputs."""
+    state: DistillationState
+    """All that the loop carried, at its end."""
+    diagnostics: Diagnosis
+    """Whether the chains agree, and whether the student still follows."""
 
 
 def distil(

@@ -45,8 +45,10 @@ class Column:
     kind: Literal["number", "text", "boolean", "unusable"]
     values: np.ndarray
     """float64 for numbers; strings and None for text and for truth values; nothing if it is unusable."""
-    problem: str = ""  # Why it is unusable, and what to do about it.
-    note: str = ""  # What there is to know about how it was read.
+    problem: str = ""
+    """Why it is unusable, and what to do about it."""
+    note: str = ""
+    """What there is to know about how it was read."""
     cells: Any = None
     """What it was read from, where `values` does not say all of it: whoever knows what it should hold reads this."""
 
@@ -56,10 +58,12 @@ class Table:
     """Columns of the same length, and where each row came from."""
 
     columns: dict[str, Column]
-    lines: np.ndarray  # The number of each row's line, or its place among the rows.
+    lines: np.ndarray
+    """The number of each row's line, or its place among the rows."""
     unit: Literal["line", "row", "index"]
     """What `lines` counts: lines of a file from 1, rows of a file from 1, or rows in memory from 0."""
-    source: str  # What it was read from, as people call it.
+    source: str
+    """What it was read from, as people call it."""
 
     @property
     def rows(self) -> int:

@@ -32,11 +32,14 @@ _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 class ImageFolder:
     """The images of a folder with one subfolder per class."""
 
-    images: np.ndarray  # uint8, ``[images, channels, height, width]``.
-    labels: np.ndarray  # The class of each, as `Target.encode` takes it.
+    images: np.ndarray
+    """uint8, ``[images, channels, height, width]``."""
+    labels: np.ndarray
+    """The class of each, as `Target.encode` takes it."""
     paths: list[Path]
     classes: tuple[str, ...]
-    notes: list[str]  # Every choice, in words.
+    notes: list[str]
+    """Every choice, in words."""
 
     @property
     def numbered(self) -> bool:
@@ -48,8 +51,10 @@ class ImageFolder:
 class ImageBatch:
     """Some images for prediction."""
 
-    images: np.ndarray  # What `ImageSchema.matrices` and `ImageSchema.encode` take.
-    target: np.ndarray | None  # The class of each, if it was asked for.
+    images: np.ndarray
+    """What `ImageSchema.matrices` and `ImageSchema.encode` take."""
+    target: np.ndarray | None
+    """The class of each, if it was asked for."""
     paths: list[str]
 
     @property

@@ -30,12 +30,15 @@ class Number:
     center: float
     scale: float
     """What is subtracted, and what it is divided by; the scale is never zero."""
-    fill: float  # The median, which stands in for a missing value.
-    flagged: bool  # Whether a missing value is told to the network by an input of its own.
+    fill: float
+    """The median, which stands in for a missing value."""
+    flagged: bool
+    """Whether a missing value is told to the network by an input of its own."""
     low: float
     high: float
     """The range that was seen."""
-    whole: bool  # Whether all values were whole numbers.
+    whole: bool
+    """Whether all values were whole numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Category:
 
     name: str
     categories: tuple[str, ...]
-    flagged: bool  # Whether a missing value is told to the network by an input of its own.
+    flagged: bool
+    """Whether a missing value is told to the network by an input of its own."""
 
 
 def standardising(values: np.ndarray) -> tuple[float, float]:
@@ -58,8 +62,10 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
-    target: Any  # What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import.
-    ignored: dict[str, str] = dataclasses.field(default_factory=dict)  # Columns that are not read, and why.
+    target: Any
+    """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Columns that are not read, and why."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:

@@ -28,9 +28,12 @@ KEPT_BAD = 1000  # Bad rows of which the reason is kept; the others are counted.
 class Batch:
     """Some rows of a file, in its order."""
 
-    frame: Frame  # What `TableSchema.matrices` and `TableSchema.encode` take.
-    target: np.ndarray | None  # What the target's `encode` takes, if it was asked for.
-    lines: np.ndarray  # The line of each row, or its number in a Parquet file, from 1.
+    frame: Frame
+    """What `TableSchema.matrices` and `TableSchema.encode` take."""
+    target: np.ndarray | None
+    """What the target's `encode` takes, if it was asked for."""
+    lines: np.ndarray
+    """The line of each row, or its number in a Parquet file, from 1."""
 
     @property
     def places(self) -> np.ndarray:
