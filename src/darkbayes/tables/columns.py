@@ -105,7 +105,7 @@ def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "t
 
 
 def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Column:
-    """A column from an array, a pandas series or a list."""
+    """A column from an array, a pandas series or a list: of whatever Python holds."""
     values = values if hasattr(values, "dtype") else objects(values)
     if str(values.dtype) == "category":
         # Whoever declares categories means them, be they numbers.
@@ -116,11 +116,7 @@ def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Co
         return Column("number", np.array(values, np.float64))
     if values.dtype.kind in "mM":
         return dates(name, str(next(iter(values), values.dtype)))
-    return _column_of_objects(name, np.asarray(values, object), place)
-
-
-def _column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str]) -> Column:
-    """A column of whatever Python holds: numbers, strings, truth values, None."""
+    values = np.asarray(values, object)
     plain = [None if is_missing(value) else value for value in values.tolist()]
     there = [value for value in plain if value is not None]
     for value in there:

@@ -80,7 +80,14 @@ class CsvFile:
 
     def __init__(self, path: str, stream: BinaryIO, chunks: Iterator[bytes], delimiter: str | None):
         self.path, self._stream, self._chunks = path, stream, chunks
-        self._rest, self._line = _head(path, chunks), 1
+        head = next(chunks, b"")
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
+        if head.startswith(b"PK\x03\x04"):
+            raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
+        if b"\x00" in head:
+            raise InvalidInput(f"{path} holds bytes that are no text: a table is a CSV or a Parquet file")
+        self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.
         self.delimiter = delimiter or sniff(self._rest[:SAMPLE])
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\n\r':
             rule = "the delimiter must be one character other than a quote or a line end"
@@ -107,9 +114,15 @@ class CsvFile:
         first, self._rest = self._rest[: ends[0]], self._rest[ends[0] + 1 :]
         _require_utf8(self.path, first, self._line)
         self._line += first.count(b"\n") + 1
-        row = next(csv.reader(io.StringIO(first.decode(), newline=""), delimiter=self.delimiter))
+        header = first.decode()
+        row = next(csv.reader(io.StringIO(header, newline=""), delimiter=self.delimiter))
         names = [name.strip() or f"column {k}" for k, name in enumerate(row, 1)]
-        self._require_several(first.decode(), names)
+        others = [mark for mark in DELIMITERS if mark != self.delimiter and mark in header]
+        if len(names) == 1 and others:
+            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
+            alone = f"has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
+            hint = f"its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
+            raise InvalidInput(f"{self.path} {alone}, but {hint}")
         require_distinct(names, self.path)
         return tuple(names)
 
@@ -121,14 +134,6 @@ class CsvFile:
     def _unclosed(self, line: int) -> InvalidInput:
         remedy = "close it, or double the quotes that belong to the text"
         return InvalidInput(f"{self.path}: a quote that opens in the row of line {line} is not closed: {remedy}")
-
-    def _require_several(self, header: str, names: list[str]) -> None:
-        others = [mark for mark in DELIMITERS if mark != self.delimiter and header.count(mark)]
-        if len(names) == 1 and others:
-            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
-            alone = f"has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
-            hint = f"its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
-            raise InvalidInput(f"{self.path} {alone}, but {hint}")
 
     def blocks(self) -> Iterator[Block]:
         """All rows below the header."""
@@ -211,18 +216,6 @@ def _universal(stream: io.BufferedIOBase) -> Iterator[bytes]:
         if text := ends.decode(chunk.decode("latin-1")):
             yield text.encode("latin-1")
     yield ends.decode("", final=True).encode()
-
-
-def _head(path: str, chunks: Iterator[bytes]) -> bytes:
-    """The first bytes, without the mark that says UTF-8; what is no CSV file is refused."""
-    head = next(chunks, b"")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
-    if head.startswith(b"PK\x03\x04"):
-        raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
-    if b"\x00" in head:
-        raise InvalidInput(f"{path} holds bytes that are no text: a table is a CSV or a Parquet file")
-    return head.removeprefix(b"\xef\xbb\xbf")
 
 
 def _require_utf8(path: str, data: bytes, line: int) -> None:

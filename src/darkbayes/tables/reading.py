@@ -30,9 +30,11 @@ def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) ->
     (array([12.5,  nan]), 'text', 'line 3')
     """
     path = existing(path)
-    table = _read_parquet(path) if is_parquet(path) else _read_csv(path, delimiter)
-    if not table.rows:
-        raise no_rows(str(path), len(table.columns))
+    names, rows, lines, unit = _parquet_rows(path) if is_parquet(path) else _csv_rows(path, delimiter)
+    if rows is None or not rows.num_rows:
+        raise no_rows(str(path), len(names))
+    table = Table({}, lines, unit, str(path))
+    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
     return table
 
 
@@ -118,7 +120,7 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
     return rows, ragged
 
 
-def _read_csv(path: Path, delimiter: str | None) -> Table:
+def _csv_rows(path: Path, delimiter: str | None) -> tuple[Any, Any, np.ndarray, Any]:
     pa = arrow()
     with open_csv(path, delimiter) as file:
         types = dict.fromkeys(range(len(file.names)), pa.string())
@@ -128,23 +130,15 @@ def _read_csv(path: Path, delimiter: str | None) -> Table:
         separates = f"{file.delimiter!r} was taken to separate columns"
         remedy = "Put quotes around text that holds it, or correct these lines"
         raise InvalidInput(f"{path}: {first_of(bad)} ({separates}). {remedy}")
-    if not parts:
-        raise no_rows(str(path), len(file.names))
-    lines = np.concatenate([numbers for _, numbers, _ in parts])
-    return _table(path, file.names, pa.concat_tables([rows for rows, _, _ in parts]), lines, "line")
+    lines = np.concatenate([np.empty(0, np.int64), *[numbers for _, numbers, _ in parts]])
+    return file.names, pa.concat_tables([rows for rows, _, _ in parts]) if parts else None, lines, "line"
 
 
-def _read_parquet(path: Path) -> Table:
+def _parquet_rows(path: Path) -> tuple[Any, Any, np.ndarray, Any]:
     with open_parquet(path) as file:
         rows = file.read()
     require_distinct(rows.column_names, str(path))
-    return _table(path, rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row")
-
-
-def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> Table:
-    table = Table({}, lines, unit, str(path))
-    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
-    return table
+    return rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row"
 
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:

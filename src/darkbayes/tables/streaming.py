@@ -138,17 +138,13 @@ class Batches:
         with open_parquet(self._source) as file:
             names = file.schema_arrow.names
             require_distinct(names, self._name)
-            for name in self._wanted:
-                if name in names:
-                    self._require_type(name, file.schema_arrow.field(name).type)
+            for name in [name for name in self._wanted if name in names]:
+                kind, types, text = file.schema_arrow.field(name).type, arrow().types, self._wanted[name] is not None
+                kind = kind.value_type if types.is_dictionary(kind) else kind
+                if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
+                    wanted = f"{'categories' if text else 'numbers'}, as when the model was fitted"
+                    raise InvalidInput(f"{name!r} of {self._name} must hold {wanted}, not {kind}")
             return names
-
-    def _require_type(self, name: str, kind: Any) -> None:
-        types, text = arrow().types, self._wanted[name] is not None
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
-            meant = "categories" if text else "numbers"
-            raise InvalidInput(f"{name!r} of {self._name} must hold {meant}, as when the model was fitted, not {kind}")
 
     def _parquet_parts(self) -> Iterator[Batch]:
         start = 1
@@ -178,7 +174,14 @@ class Batches:
         # A row is reported once, for its first bad cell.
         reasons = dict(reversed(strays))
         bad = bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
-        self._report(sorted(bad, key=lambda row: row.line), lines)
+        bad = sorted(bad, key=lambda row: row.line)
+        self.num_bad += len(bad)
+        self.bad += bad[: KEPT_BAD - len(self.bad)]
+        if bad and not self._skip:
+            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
+            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
+            remedy = "Correct these rows, or have such rows left out"
+            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
         good, target = np.ones(len(lines), bool), None
         good[list(reasons)] = False
         if self._target is not None:
@@ -190,17 +193,6 @@ class Batches:
         batch = batch if good.all() else batch.part(good)
         self._unlike.add(batch.frame)
         return batch
-
-    def _report(self, bad: list[BadRow], lines: np.ndarray) -> None:
-        if not bad:
-            return
-        self.num_bad += len(bad)
-        self.bad += bad[: KEPT_BAD - len(self.bad)]
-        if not self._skip:
-            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
-            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
-            remedy = "Correct these rows, or have such rows left out"
-            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
 
 
 def read_batches(
