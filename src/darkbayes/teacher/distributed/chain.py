@@ -46,15 +46,7 @@ from darkbayes.progress import progress_bar
 from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
-from darkbayes.teacher.distributed.workers import (
-    attempt,
-    gather,
-    hand_on,
-    place,
-    place_whole,
-    require_alike,
-    stop_asked,
-)
+from darkbayes.teacher.distributed.workers import attempt, gather, hand_on, place, replicate, require_alike, stop_asked
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -138,7 +130,7 @@ class DistributedChain(eqx.Module):
         The arguments are those of `sample`, and `x` the same on all processes; `darkbayes.predict_average` makes
         predictions of the result.
         """
-        x = place_whole(as_inputs(x))
+        x = replicate(as_inputs(x))
 
         def add(draws: Draw, average: Average, number: Array) -> Average:
             return _add(self.posterior, average, draws, x)
@@ -197,9 +189,8 @@ class DistributedChain(eqx.Module):
     def _start(self, key: Key, num_chains: int, nothing: Callable[[Draw], PyTree]) -> TourState:
         devices, here = jax.local_device_count(), jax.process_index()
         if num_chains % devices:
-            raise InvalidInput(
-                f"num_chains={num_chains} cannot be divided among the {devices} devices of a process: use a multiple"
-            )
+            among = f"the {devices} devices of a process"
+            raise InvalidInput(f"num_chains={num_chains} cannot be divided among {among}: use a multiple")
         chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), num_chains))
         examples, lengths = np.array(self.examples, np.int32), np.array(self.lengths, np.int32)
         number, settled = np.zeros((), np.int32), np.array(not self.follow_speed)
@@ -225,9 +216,9 @@ class DistributedChain(eqx.Module):
         common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
             rounds = [[int(step) for step in steps if step >= 0] for steps in all_parts]
+            remedy = "bring back the missing ones, or choose another folder"
             raise RunError(
-                f"{part.parent} has checkpoints of rounds {rounds} by process, none of which all have: "
-                "bring back the missing ones, or choose another folder"
+                f"{part.parent} has checkpoints of rounds {rounds} by process, none of which all have: {remedy}"
             )
         newest = max(common, default=0)
 
@@ -306,9 +297,8 @@ def distributed_chain(
     asked = trajectory if isinstance(trajectory, Sequence) else [trajectory] * workers
     lengths = tuple(require_count("trajectory", length) for length in asked)
     if len(lengths) != workers:
-        raise InvalidInput(
-            f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each"
-        )
+        given = f"{len(lengths)} lengths but there are {workers} processes"
+        raise InvalidInput(f"trajectory has {given}: give one for each")
     (data, size), _ = attempt(check)
     require_alike(
         burn_in=require_count("burn_in", burn_in, least=0),
@@ -319,13 +309,12 @@ def distributed_chain(
     )
     examples = tuple(int(number) for number in gather(np.int32(len(data.x))))
     if sum(examples) != posterior.num_data:
-        raise InvalidInput(
-            f"the posterior was made for num_data={posterior.num_data} examples but the shards hold {sum(examples)} "
-            f"({', '.join(map(str, examples))}): set num_data={sum(examples)}"
-        )
+        made, hold = f"num_data={posterior.num_data} examples", f"{sum(examples)} ({', '.join(map(str, examples))})"
+        remedy = f"set num_data={sum(examples)}"
+        raise InvalidInput(f"the posterior was made for {made} but the shards hold {hold}: {remedy}")
     transformation = optax.with_extra_args_support(transformation)
     return DistributedChain(
-        posterior, transformation, place_whole(data), size, int(burn_in), examples, lengths, follow_speed
+        posterior, transformation, replicate(data), size, int(burn_in), examples, lengths, follow_speed
     )
 
 

@@ -12,13 +12,14 @@ import optax
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.types import Array
 
+Rate = float | optax.Schedule  # What a step size or a temperature may be.
+
 
 def stepped(initial: float, factor: float, every: int) -> optax.Schedule:
     """`initial` times `factor` once more after each `every` steps (the paper's Boston teacher: 0.5, 80,000).
 
     Args:
-        initial: the step size to begin with.
-        factor: what it is multiplied by each time.
+        initial, factor: the step size to begin with, and what it is multiplied by each time.
         every: steps between two times.
 
     Returns:
@@ -78,10 +79,8 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
     student that is to learn from these alone has ``Settings(update_every=cycle)``.
 
     Args:
-        peak: the step size at the start of a cycle.
-        cycle: steps of a cycle.
-        explore: the share of a cycle without noise.
-        temperature: that of the rest of a cycle.
+        peak, cycle: the step size at the start of a cycle, and the steps of a cycle.
+        explore, temperature: the share of a cycle without noise, and the temperature of its rest.
 
     Returns:
         Schedules of the step size and the temperature.
@@ -108,12 +107,11 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
     )
 
 
-def as_schedule(name: str, value: float | optax.Schedule, *, zero: bool = False) -> optax.Schedule:
+def as_schedule(name: str, value: Rate, *, zero: bool = False) -> optax.Schedule:
     """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive.
 
     Args:
-        name: what an error calls it.
-        value: the number or schedule.
+        name, value: what an error calls it, and the number or schedule.
         zero: whether they may be zero, as a temperature may.
 
     Returns:

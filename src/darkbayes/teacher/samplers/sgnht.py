@@ -21,19 +21,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.errors import require_share
 from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
 @auto(compensates=True)
-def sgnht(
-    step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
-) -> optax.GradientTransformationExtraArgs:
+def sgnht(step_size: Rate, friction: float = 0.1, temperature: Rate = 1.0) -> Sampler:
     """SG-NHT as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:
