@@ -40,13 +40,10 @@ def optimise(
     """Lower ``loss(key, step, params, batch)`` by `steps` steps of `optimiser`; steps count from 0.
 
     Args:
-        loss: what to lower, a function of a key, the step, the parameters and a batch.
-        params: where to begin.
+        loss, params: what to lower, a function of a key, the step, the parameters and a batch; and where to begin.
         optimiser: one of optax's.
-        data: all examples.
-        key: where the randomness comes from.
-        batch_size: examples a step, drawn with replacement; None for all of them.
-        steps: how many steps to take.
+        data, key: all examples, and where the randomness comes from.
+        batch_size, steps: examples a step, drawn with replacement, None for all of them; and how many steps to take.
 
     Returns:
         The parameters after the last step.

@@ -76,10 +76,8 @@ REPOSITORY = Path(__file__).parents[3]
 def benchmark_module(name: str) -> Any:
     """A module of the benchmarks, which are no part of the installed package."""
     if Path(__file__).parents[2] != REPOSITORY / "src" or not (REPOSITORY / "benchmarks").is_dir():
-        raise InvalidInput(
-            "benchmarks come with a checkout, not with the installed package: clone the repository, then "
-            "`pip install -e '.[all]'` in its folder"
-        )
+        remedy = "clone the repository, then `pip install -e '.[all]'` in its folder"
+        raise InvalidInput(f"benchmarks come with a checkout, not with the installed package: {remedy}")
     if str(REPOSITORY) not in sys.path:
         sys.path.insert(0, str(REPOSITORY))
     return importlib.import_module(name)

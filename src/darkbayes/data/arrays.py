@@ -84,10 +84,8 @@ def check_batch_size(size: int | None, examples: int) -> int | None:
         return None
     number = require_count("batch_size (None for all data)", size)
     if number > examples:
-        raise InvalidInput(
-            f"batch_size={number} is larger than the {examples} examples: "
-            f"use at most {examples}, or None for full-data gradients"
-        )
+        remedy = f"use at most {examples}, or None for full-data gradients"
+        raise InvalidInput(f"batch_size={number} is larger than the {examples} examples: {remedy}")
     return number
 
 

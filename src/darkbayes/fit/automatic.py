@@ -28,8 +28,9 @@ from darkbayes.model import Draw, GaussianPrior, Posterior, mlp
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
-from darkbayes.student.queries import distortion, jitter, mix, mixup
+from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
+from darkbayes.student.loop import follow
+from darkbayes.student.queries import Queries, distortion, jitter, mix, mixup
 from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import Choices, tune
 from darkbayes.teacher.chain import MinibatchChain

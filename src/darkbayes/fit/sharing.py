@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from darkbayes.model import Draw, Posterior
-from darkbayes.student import Context, Queries, mix, mixup
+from darkbayes.student.queries import Context, Queries, mix, mixup
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.samplers import AutoStep, default_sampler

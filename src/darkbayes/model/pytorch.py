@@ -51,10 +51,8 @@ def _parts(module: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     from torch import nn  # pyright: ignore[reportMissingImports]
 
     if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
-        raise InvalidInput(
-            f"from_torch takes a torch.nn.Sequential, not {type(module).__name__}: what another module computes cannot "
-            "be seen from its parts; rewrite it as a Sequential, or in JAX"
-        )
+        remedy = "what another module computes cannot be seen from its parts; rewrite it as a Sequential, or in JAX"
+        raise InvalidInput(f"from_torch takes a torch.nn.Sequential, not {type(module).__name__}: {remedy}")
     for place, part in enumerate(module):
         if isinstance(part, nn.Sequential):
             yield from _parts(part, f"{name}{place}.")
@@ -66,16 +64,12 @@ def _layer(name: str, part: Any) -> layers.Layer:
     """The description of one module, which `name` places in an error."""
     kind = type(part).__name__
     where = f"layer {name}, {part},"
-    if "BatchNorm" in kind and part.training:
-        raise InvalidInput(
-            f"{where} predicts for an example by the statistics of its batch, so that examples depend on each other "
-            "and no posterior is defined: replace it by LayerNorm"
-        )
     if "BatchNorm" in kind:
-        raise InvalidInput(
-            f"{where} is a fixed map in evaluation mode: fold it into the layer before with "
-            "torch.nn.utils.fuse_linear_bn_eval or fuse_conv_bn_eval, or replace it by LayerNorm"
-        )
+        depend = "predicts for an example by the statistics of its batch, so that examples depend on each other"
+        fixed = "is a fixed map in evaluation mode: fold it into the layer before with"
+        fixed += " torch.nn.utils.fuse_linear_bn_eval or fuse_conv_bn_eval, or"
+        why = f"{depend} and no posterior is defined:" if part.training else fixed
+        raise InvalidInput(f"{where} {why} replace it by LayerNorm")
     if kind in ("Softmax", "LogSoftmax"):
         raise InvalidInput(f"{where} is a part of the likelihood, which wants the logits: leave it out")
     if kind not in KNOWN or type(part).__module__.partition(".")[0] != "torch":

@@ -19,11 +19,9 @@ from darkbayes.teacher.reservoir import Reservoir
 from darkbayes.types import Chain, PyTree
 
 PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
-TEMPERATURE_OFF = 0.1
-"""How far from 1 a temperature may be before it is worth a warning: a tenth of the posterior variance."""
+TEMPERATURE_OFF = 0.1  # How far from 1 a temperature may be without a warning: a tenth of the posterior variance.
 LEAST_POINTS = 6  # In the last third of a curve; with fewer neither the fall nor its noise can be told.
-LEAST_FALL = 0.05
-"""A student whose divergence falls by less than this share over a third of the run has stopped, for all purposes."""
+LEAST_FALL = 0.05  # A student whose divergence falls by less than this share over a third of the run has stopped.
 WELL_ABOVE = 3.0  # How many times the teacher's own error a divergence must be before the student is to blame for it.
 
 
@@ -31,12 +29,10 @@ class RunDiagnostics(NamedTuple):
     """The numbers of one run; None for what its chain does not offer."""
 
     agreement: Agreement
-    temperature: float | None
-    """The configurational temperature, mean over draws of all chains; 1 for the Bayes posterior."""
+    temperature: float | None  # The configurational one, mean over draws of all chains; 1 for the Bayes posterior.
     temperature_se: float | None  # Its standard error, from the means of the chains, or from the draws of a single one.
     kinetic_temperature: float | None
-    noise_to_signal: float | None
-    """The variance of a minibatch gradient over the square of the full gradient, the median over draws."""
+    noise_to_signal: float | None  # Variance of a minibatch gradient over the square of the full, median over draws.
     divergence: float  # KL(teacher || student) at the end, mean over the monitored inputs.
     teacher_error: float  # The divergence that the teacher's finite number of draws alone would explain.
 
@@ -89,8 +85,9 @@ class Diagnosis(NamedTuple):
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
     """With None for what is no finite number, as JSON has none."""
-    unknown = {name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)}
-    return numbers | unknown
+    return numbers | {
+        name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)
+    }
 
 
 def diagnose(
@@ -165,8 +162,6 @@ def _verdict(runs: Sequence[RunDiagnostics]) -> Verdict:
 
 def find_plateau(curve: Sequence[tuple[int, float]], teacher_error: float) -> Plateau | None:
     """Look at the last third of a curve of ``(step, divergence)``; None where it has too few points.
-
-    `teacher_error` is the divergence that the teacher's finite number of draws alone would explain.
 
     >>> falling = [(step, 1 / step) for step in range(1, 100)]
     >>> flat = [(step, 1 / min(step, 20)) for step in range(1, 100)]

@@ -97,11 +97,9 @@ def size_student(
         make: makes a student from the widths of its hidden layers.
         queries: where the students ask; they are judged at others of the same kind.
         key: where the randomness comes from.
-        start: the widths of the first candidate's hidden layers, which are doubled together.
-        most: the largest width to try.
+        start, most: the widths of the first candidate's hidden layers, doubled together, and the largest to try.
         updates: updates of each candidate; make it enough for the widest.
-        query_batch: queries of each update.
-        picks: draws that each update's targets are averaged over.
+        query_batch, picks: queries of each update, and draws that its targets are averaged over.
         restarts: starting points of each candidate; the divergence is their mean, the best of them is returned.
         held_out: queries to judge by.
 
@@ -165,9 +163,7 @@ def _better(before: np.ndarray, now: np.ndarray) -> bool:
     return bool(fall > max(2 * np.sqrt(square), WORTH_HAVING * before.mean()))
 
 
-def _row(
-    student: Student, hidden: tuple[int, ...], params: PyTree, divergences: np.ndarray, x: Array
-) -> dict[str, Any]:
+def _row(student: Student, hidden: tuple[int, ...], params: PyTree, divergences: np.ndarray, x: Array) -> dict:
     """A candidate as a row of results; its error is over its starting points."""
     values = divergences.mean(axis=1)
     widths = x[0].size, *hidden, student.head.width

@@ -85,10 +85,9 @@ def distortion(
 
     def queries(key: Key, x: Array, context: Context) -> Array:
         if x.ndim not in (3, 4):
-            raise InvalidInput(
-                f"distortion needs images [batch, height, width] or [batch, channels, height, width], "
-                f"not shape {x.shape}: reshape x (mlp flattens images by itself)"
-            )
+            images, remedy = "[batch, height, width] or [batch, channels, height, width]", "reshape x"
+            remedy += " (mlp flattens images by itself)"
+            raise InvalidInput(f"distortion needs images {images}, not shape {x.shape}: {remedy}")
         affine_key, field_key = jax.random.split(key)
         places = _affine_places(affine_key, x.shape, rotation, scale, shear, shift)
         if strength:

@@ -26,7 +26,6 @@ correlated weights need a small eta, as a step is stable while M - H is positive
 I is a running mean over steps; freeze it (`adapt_steps`) for draws from one fixed transition.
 """
 
-
 import jax
 import jax.numpy as jnp
 import optax
