@@ -263,7 +263,8 @@ def _fit(pbp: PBP, key: Key, data: Data) -> PBPState:
         prior, weights, factors = state.prior, [], []
         # The prior factors of all weights are refined, the layers one after another.
         for layer, factor in zip(seen, state.factors, strict=True):
-            *refined, prior = refine_priors(*jax.tree.map(jnp.ravel, (layer, factor)), prior)
+            flat_layer, flat_factor = jax.tree.map(jnp.ravel, (layer, factor))
+            *refined, prior = refine_priors(flat_layer, flat_factor, prior)
             layer, factor = jax.tree.map(lambda leaf, like=layer.mean: leaf.reshape(like.shape), refined)
             weights.append(layer)
             factors.append(factor)

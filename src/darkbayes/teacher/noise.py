@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import jax
 import optax
+from jax.flatten_util import ravel_pytree
 
 from darkbayes.types import Array, Key, PyTree
 
@@ -34,10 +35,5 @@ def signs_like(key: Key, tree: PyTree) -> PyTree:
 
 
 def _like(tree: PyTree, draw: Callable[[int], Array]) -> PyTree:
-    leaves, structure = jax.tree.flatten(tree)
-    noise = draw(sum(leaf.size for leaf in leaves))
-    parts, start = [], 0
-    for leaf in leaves:
-        parts.append(noise[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
-        start += leaf.size
-    return jax.tree.unflatten(structure, parts)
+    flat, restore = ravel_pytree(tree)
+    return restore(draw(flat.size).astype(flat.dtype))
