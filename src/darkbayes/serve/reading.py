@@ -33,8 +33,7 @@ from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
 from darkbayes.tables.reading import is_parquet
 from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema, TableSchema
-from darkbayes.tables.streaming import read_batches
-from darkbayes.tables.unlike import Unlike
+from darkbayes.tables.streaming import Unlike, read_batches
 
 FORMATS = ("PNG", "JPEG")
 """Of image files."""

@@ -14,8 +14,7 @@ import numpy as np
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
-from darkbayes.teacher.diagnostics.trace import trace_read
-from darkbayes.teacher.reservoir import Reservoir
+from darkbayes.teacher.keeping import Reservoir, trace_read
 from darkbayes.types import Chain, PyTree
 
 PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.

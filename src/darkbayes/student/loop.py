@@ -26,11 +26,20 @@ from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
-from darkbayes.student.queries.inputs import Context, Queries, ask
-from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.student.queries import Context, Queries
 from darkbayes.teacher.chain import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
-from darkbayes.teacher.diagnostics.trace import Trace, trace_add, trace_init
-from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
+from darkbayes.teacher.keeping import (
+    Average,
+    Reservoir,
+    Trace,
+    average_add,
+    average_init,
+    reservoir_add,
+    reservoir_init,
+    reservoir_pick,
+    trace_add,
+    trace_init,
+)
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
@@ -55,6 +64,15 @@ class Settings:
     """Kept draws per chain that enter each target; 0 to keep draws and not teach with them."""
     restarts: int = 1
     """Students to train from different starting weights on the same targets; `best` is the one to keep."""
+
+
+def ask(queries: Queries, rows_key: Key, key: Key, number: int, context: Context) -> Array:
+    """So many queries of a generator, from training inputs drawn at random."""
+    x = context.inputs[jax.random.randint(rows_key, (number,), 0, len(context.inputs))]
+    asked = queries(key, x, context)
+    if asked.shape != x.shape:
+        raise InvalidInput(f"queries have shape {asked.shape}, not that of their inputs, {x.shape}")
+    return asked
 
 
 class DistillationState(NamedTuple):

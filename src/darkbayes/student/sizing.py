@@ -19,10 +19,10 @@ from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.estimates import standard_error
 from darkbayes.model.posterior import Draw, Posterior
-from darkbayes.student.loop import REMEDY
+from darkbayes.student.loop import REMEDY, ask
 from darkbayes.student.network import Student
-from darkbayes.student.queries.inputs import Context, Queries, ask
-from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.student.queries import Context, Queries
+from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.types import Array, Key, PyTree
 
 WORTH_HAVING = 0.1

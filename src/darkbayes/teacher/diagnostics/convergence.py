@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.teacher.average import Average
+from darkbayes.teacher.keeping import Average
 
 LEAST_DRAWS = 4  # Two for each half of a chain, without which no half has a spread.
 RHAT_MET = 1.1

@@ -43,11 +43,11 @@ from darkbayes.data import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
-from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
 from darkbayes.teacher.distributed.workers import attempt, gather, hand_on, place, replicate, require_alike, stop_asked
 from darkbayes.teacher.gradients.base import minibatch_gradients
+from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.types import Array, Data, Key, PyTree
 
 SAVE_SECONDS = 10.0  # How much work a killed run with a folder loses at most, about.
