@@ -132,9 +132,8 @@ def update_gamma(gamma: Gamma, error: Array, variance: Array) -> Gamma:
     a, b = gamma
     s, s1, s2 = variance + b / (a - 1.0), variance + b / a, variance + b / (a + 1.0)
     unit = b / (a * (a - 1.0) * (a + 1.0))
-    log_curvature = -0.5 * jnp.log1p(unit * (2.0 * variance + b / a) / s1**2) + error**2 * unit * variance / (
-        s * s1 * s2
-    )
+    log_curvature = -0.5 * jnp.log1p(unit * (2.0 * variance + b / a) / s1**2)
+    log_curvature += error**2 * unit * variance / (s * s1 * s2)
     step = b / (a * (a - 1.0))  # s - s1
     log_ratio = -0.5 * (jnp.log1p(-step / s) + error**2 * step / (s * s1))  # log Z_1/Z
     growth = 1.0 / (1.0 + (a + 1.0) * jnp.expm1(log_curvature))
@@ -257,9 +256,8 @@ def _fit(pbp: PBP, key: Key, data: Data) -> PBPState:
     def one_pass(state: PBPState, order_key: Key) -> tuple[PBPState, None]:
         order = jax.random.permutation(order_key, len(data.x))
         examples = Data(data.x[order], data.y[order])
-        (seen, noise), _ = jax.lax.scan(
-            lambda carry, example: (observe(*carry, *example), None), (state.weights, state.noise), examples
-        )
+        known = state.weights, state.noise
+        (seen, noise), _ = jax.lax.scan(lambda now, example: (observe(*now, *example), None), known, examples)
         prior, weights, factors = state.prior, [], []
         # The prior factors of all weights are refined, the layers one after another.
         for layer, factor in zip(seen, state.factors, strict=True):

@@ -48,9 +48,8 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        common.require(
-            *["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report
-        )
+        with_hmc = self.experiment not in ("mnist", "uci")
+        common.require(*["numpyro"] * with_hmc, *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 
         common.check_seed(self.seed)

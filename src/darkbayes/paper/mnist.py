@@ -25,10 +25,7 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
-from darkbayes.data import load
-from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
-from darkbayes.model.priors import GaussianPrior, ScaleMixturePrior
 from darkbayes.paper import common
 from darkbayes.paper.common import Row, fit_trials, rows_of, trained
 from darkbayes.report import Names, RunWords, figures, number
@@ -83,7 +80,8 @@ class Preset(common.Preset):
 
     def __post_init__(self) -> None:
         if self.only is not None and self.comparators is None:
-            raise InvalidInput(f"--only {self.only} does not apply to a preset without comparators: use --preset best")
+            without = "a preset without comparators"
+            raise db.InvalidInput(f"--only {self.only} does not apply to {without}: use --preset best")
 
 
 BEST = Preset(
@@ -169,7 +167,7 @@ def scored(method: str, metric: str, values: list[float]) -> Row:
 
 def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     """What to learn from and what to report on, pixels scaled."""
-    images = load("mnist", quiet=quiet)
+    images = db.data.load("mnist", quiet=quiet)
     train = images.train_x / PIXEL_SCALE, images.train_y
     held_out = images.test_x / PIXEL_SCALE, images.test_y
     if preset.on == "validation":
@@ -183,7 +181,7 @@ class Experiment:
     def __init__(self, run: db.Run, preset: Preset, trials: int):
         self.run, self.preset, self.trials = run, preset, trials
         self.data, self.held_out = split(preset, run.quiet)
-        network, prior = db.mlp(preset.hidden, CLASSES), GaussianPrior(preset.prior_precision)
+        network, prior = db.mlp(preset.hidden, CLASSES), db.priors.GaussianPrior(preset.prior_precision)
         self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=len(self.data.x))
         self.student = preset.student(preset.hidden, db.outcomes.SoftmaxHead(CLASSES))
 
@@ -214,11 +212,11 @@ class Experiment:
             return trained(kind, dataclasses.replace(posterior, prior=prior), settings, steps, **own)
 
         rates = {"rate": settings.dropout_rate, "input_rate": settings.dropout_input_rate}
-        dropout = method(Dropout, GaussianPrior(settings.dropout_prior), settings.dropout_steps, **rates)
-        gaussian, mixture = (
-            method(BayesByBackprop, prior, settings.bbb_steps, initial_std=settings.bbb_initial_std)
-            for prior in (GaussianPrior(settings.bbb_gaussian_precision), ScaleMixturePrior(*settings.bbb_mixture))
-        )
+        dropout = method(Dropout, db.priors.GaussianPrior(settings.dropout_prior), settings.dropout_steps, **rates)
+        normal = db.priors.GaussianPrior(settings.bbb_gaussian_precision)
+        priors = normal, db.priors.ScaleMixturePrior(*settings.bbb_mixture)
+        steps, deviation = settings.bbb_steps, settings.bbb_initial_std
+        gaussian, mixture = (method(BayesByBackprop, prior, steps, initial_std=deviation) for prior in priors)
         member = trained(SGD, posterior, settings, settings.ensemble_steps)
         return {
             "dropout": {"dropout": (dropout, 0), "dropout mc": (dropout, MC_DRAWS)},
@@ -315,12 +313,9 @@ def summary(results: dict[str, Any]) -> str:
     def mean(metric: str, method: str) -> float:
         return rows_of(results, metric)[method]["mean"]
 
-    student, teacher, networks = (
-        number(mean(*one)) for one in (("error", "student"), ("error", "sgld"), ("networks", "sgld"))
-    )
-    text = (
-        f"The student, one network, errs on {student}% of the images; SGLD, the average of {networks}, on {teacher}%. "
-    )
+    student, teacher = (number(mean("error", name)) for name in ("student", "sgld"))
+    average = f"SGLD, the average of {number(mean('networks', 'sgld'))}"
+    text = f"The student, one network, errs on {student}% of the images; {average}, on {teacher}%. "
     if mean("log_likelihood", "sgld") > mean("log_likelihood", "sgd"):
         text += f"The student keeps {mean('gain_kept', 'student'):.0%} of what SGLD gains in log likelihood over SGD. "
     return text + f"Predicting with the student takes 1/{number(mean('predict_ratio', 'sgld'))} of the time."

@@ -104,16 +104,14 @@ def split_table(table: db.data.Table, preset: Preset, trials: int, seed: int) ->
     if preset.on == "validation":
         inner = data.random_splits(len(splits[0][0]), len(splits[0][1]), trials, seed)
         splits = [(train[new], train[held]) for (train, _), (new, held) in zip(splits, inner, strict=True)]
-    return [_standardised(table, train, test) for train, test in splits]
-
-
-def _standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> Split:
-    x, y = table.x, table.y[:, None]
-    spread = x[train].std(axis=0)
-    x = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    center, scale = y[train].mean(), y[train].std()
-    y = (y - center) / scale
-    return Split(db.data.as_data(x[train], y[train]), db.data.as_data(x[test], y[test]), float(center), float(scale))
+    standardised = []
+    for train, test in splits:
+        x, y = table.x, table.y[:, None]
+        spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
+        x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
+        parts = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
+        standardised.append(Split(*parts, float(center), float(scale)))
+    return standardised
 
 
 class Experiment:
@@ -149,10 +147,8 @@ class Experiment:
         elif preset.sampler == "stepped":
             sampler = db.sgld(db.schedules.stepped(preset.step_size, factor=0.5, every=80_000))
         else:
-            share = batch_size / posterior.num_data
-            sampler = db.samplers.fisher_sgld(
-                preset.step_size, prior_precision=preset.prior_precision, batch_share=share
-            )
+            own: Any = {"prior_precision": preset.prior_precision, "batch_share": batch_size / posterior.num_data}
+            sampler = db.samplers.fisher_sgld(preset.step_size, **own)
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
@@ -187,17 +183,14 @@ class Experiment:
 
         def compute(k: int) -> dict[str, Any]:
             split, label = self.splits[k], None if self.run.quiet else f"hmc, split {k}"
-            chain = db.nuts_chain(
-                posterior, *split.train, burn_in=settings.hmc_warmup, max_tree_depth=settings.hmc_depth
-            )
+            lengths: Any = {"burn_in": settings.hmc_warmup, "max_tree_depth": settings.hmc_depth}
+            chain = db.nuts_chain(posterior, *split.train, **lengths)
             key = jax.random.fold_in(self._key("hmc"), k)
             draws = db.sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
             return _scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])
 
-        by_split = [
-            part(self.run.once(self._path(f"hmc/split-{k}"), partial(compute, k)), "hmc")
-            for k in range(len(self.splits))
-        ]
+        places = [self._path(f"hmc/split-{k}") for k in range(len(self.splits))]
+        by_split = [part(self.run.once(path, partial(compute, k)), "hmc") for k, path in enumerate(places)]
         return by_split[0] | {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
@@ -205,15 +198,13 @@ class Experiment:
         settings = dataclasses.replace(settings, batch_size=min(settings.batch_size, len(self.splits[0].train.x)))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
         dropout = trained(Dropout, sampled, settings, settings.dropout_steps, rate=settings.dropout_rate)
+        member = trained(SGD, varying, settings, settings.ensemble_steps)
         methods = {
             "sgd": (trained(SGD, sampled, settings, settings.sgd_steps), 1),
             "pbp": (PBP(self.preset.hidden, settings.pbp_passes), 0),
             "vi": (trained(VariationalInference, sampled, settings, settings.vi_steps), DRAWS),
             "dropout mc": (dropout, DRAWS),
-            "ensemble": (
-                Ensemble(trained(SGD, varying, settings, settings.ensemble_steps), settings.ensemble_size),
-                1,
-            ),
+            "ensemble": (Ensemble(member, settings.ensemble_size), 1),
         }
         scores = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
         return scores | {"hmc": self.hmc(settings)}

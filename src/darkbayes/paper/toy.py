@@ -17,7 +17,6 @@ from darkbayes.paper import common
 from darkbayes.paper.common import Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
-from darkbayes.teacher import sample
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key
 
@@ -85,9 +84,8 @@ class Experiment:
             methods[name] = self.run.once(f"{folder}/{name}", partial(predict, own_key, data))
         for label, student in self.students.items():
             name = f"{folder}/student-{label}"
-            students[f"student {label}"] = self.run.once(
-                name, partial(self.distilled, name, student, teacher, distil_key)
-            )
+            lessons = partial(self.distilled, name, student, teacher, distil_key)
+            students[f"student {label}"] = self.run.once(name, lessons)
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
         return methods | {"sgld": part(next(iter(students.values())), "teacher")} | students
 
@@ -95,13 +93,19 @@ class Experiment:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
         chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         label = None if self.run.quiet else name
-        draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
-        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+        draws = db.sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
+        points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
+
+        def outputs(draw: Any) -> Array:
+            return posterior.distribution(draw, points).traced()
+
+        rhat = db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max()
+        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": float(rhat)}
 
     def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
         chain = db.minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
-        draws = sample(chain, key, num_chains=1, num_draws=1)
+        draws = db.sample(chain, key, num_chains=1, num_draws=1)
         weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
         return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
@@ -115,26 +119,14 @@ class Experiment:
         return own | {f"teacher.{name}": value for name, value in taught.items()}
 
 
-def prediction_rhat(posterior: db.Posterior, draws: Any, grid: Array) -> float:
-    """The largest split R-hat over (at most about 500) grid points of what draws predict there."""
-    points = grid[:: max(1, len(grid) // 500)]
-
-    def outputs(draw: Any) -> Array:
-        return posterior.distribution(draw, points).traced()
-
-    return float(db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max())
-
-
 def as_arrays(prediction: Any) -> dict[str, Any]:
     """A prediction on the grid in a form that can be stored."""
     return {"mean": prediction.mean, "variance": prediction.variance}
 
 
-def reproduce(run: db.Run, problem: Problem, preset: Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials, each on data of its own.
-
-    Returns the rows of results: both KL divergences between the truth and each method, and the truth's own R-hat.
-    """
+def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: int, seed: int) -> list[Row]:
+    """Run all trials of the problem that `make` makes for the preset, each on data of its own."""
+    problem = make(preset)
     keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
     data = [problem.draw(data_key) for data_key, _ in keys]
     auto = preset.step_size == "auto"

@@ -15,6 +15,7 @@ prior with another approximation.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import darkbayes as db
 from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
-from darkbayes.paper.common import Row, falling_adam, titled_panels
+from darkbayes.paper.common import falling_adam, titled_panels
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.types import Data, Key
 
@@ -59,11 +60,6 @@ LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials."""
-    return toy.reproduce(run, problem(preset), preset, trials, seed)
-
-
 def problem(preset: Preset = BEST) -> toy.Problem:
     """A 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
@@ -83,6 +79,9 @@ def problem(preset: Preset = BEST) -> toy.Problem:
     head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
     others = {"pbp": by_pbp, "vi": by_vi}
     return toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
+
+
+reproduce = partial(toy.reproduce, problem)
 
 
 def scaled_toy1d(key: Key) -> Data:
@@ -121,10 +120,7 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
 
 
 def bands(folder: Path, names: Names) -> figures.Drawing:
-    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2).
-
-    Of the students only the smallest, which has the teacher's architecture as in the paper.
-    """
+    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2)."""
     arrays = figures.figure_arrays(folder)
     others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
     methods, grid = others + students[:1], arrays["grid"]

@@ -11,6 +11,7 @@ targets from the present draw alone and a student trained by SGD. `best` average
 reservoirs, and trains the students by Adam from four starting points, of which the one closest to the teacher is kept.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.paper import toy
-from darkbayes.paper.common import Row, titled_panels
+from darkbayes.paper.common import titled_panels
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.types import Data
 
@@ -42,12 +43,7 @@ PRESETS = toy.presets(
 EDGE, GRID_LINES = 10.0, 101
 
 
-def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials."""
-    return toy.reproduce(run, problem(), preset, trials, seed)
-
-
-def problem() -> toy.Problem:
+def problem(preset: toy.Preset = BEST) -> toy.Problem:
     """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
@@ -56,10 +52,11 @@ def problem() -> toy.Problem:
     def divergence(p: toy.Arrays, q: toy.Arrays) -> float:
         return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
-    queries = db.queries.uniform_box(-EDGE, EDGE)
-    return toy.Problem(
-        posterior, db.outcomes.SoftmaxHead(2), queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER
-    )
+    head, queries = db.outcomes.SoftmaxHead(2), db.queries.uniform_box(-EDGE, EDGE)
+    return toy.Problem(posterior, head, queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER)
+
+
+reproduce = partial(toy.reproduce, problem)
 
 
 def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 
 import darkbayes as db
-from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
 from darkbayes.paper.common import Row
 from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
@@ -60,7 +59,7 @@ layer of 50 units."""
 def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run teacher and student on all splits of all data sets; returns their rows and the published ones."""
     if preset.splits != "standard":
-        raise InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
+        raise db.InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
     rows = []
     for place, name in enumerate(DATASETS):
         table = db.data.load(name)

@@ -84,9 +84,7 @@ class Diagnosis(NamedTuple):
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
     """With None for what is no finite number, as JSON has none."""
-    return numbers | {
-        name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)
-    }
+    return {name: None if isinstance(one, float) and not np.isfinite(one) else one for name, one in numbers.items()}
 
 
 def diagnose(

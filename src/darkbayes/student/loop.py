@@ -264,11 +264,10 @@ def distillation(
     says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
     student.head.check_teacher(chain.posterior.likelihood, says)
     if monitor is not None:
-        inputs, wanted = as_inputs(monitor), chain.inputs.shape[1:]
-        if inputs.shape[1:] != wanted:
-            raise InvalidInput(
-                f"monitor has inputs of shape {inputs.shape[1:]}, but the teacher's are of shape {wanted}"
-            )
+        inputs = as_inputs(monitor)
+        given, wanted = inputs.shape[1:], chain.inputs.shape[1:]
+        if given != wanted:
+            raise InvalidInput(f"monitor has inputs of shape {given}, but the teacher's are of shape {wanted}")
     else:
         # Under a key of their own, which no run's key leads to.
         init_key, rows_key, query_key = jax.random.split(jax.random.key(HELD_OUT), 3)

@@ -216,10 +216,8 @@ class DistributedChain(eqx.Module):
         common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
             rounds = [[int(step) for step in steps if step >= 0] for steps in all_parts]
-            remedy = "bring back the missing ones, or choose another folder"
-            raise RunError(
-                f"{part.parent} has checkpoints of rounds {rounds} by process, none of which all have: {remedy}"
-            )
+            none, remedy = "none of which all have", "bring back the missing ones, or choose another folder"
+            raise RunError(f"{part.parent} has checkpoints of rounds {rounds} by process, {none}: {remedy}")
         newest = max(common, default=0)
 
         def load() -> TourState:
@@ -312,10 +310,8 @@ def distributed_chain(
         made, hold = f"num_data={posterior.num_data} examples", f"{sum(examples)} ({', '.join(map(str, examples))})"
         remedy = f"set num_data={sum(examples)}"
         raise InvalidInput(f"the posterior was made for {made} but the shards hold {hold}: {remedy}")
-    transformation = optax.with_extra_args_support(transformation)
-    return DistributedChain(
-        posterior, transformation, replicate(data), size, int(burn_in), examples, lengths, follow_speed
-    )
+    transformation, data = optax.with_extra_args_support(transformation), replicate(data)
+    return DistributedChain(posterior, transformation, data, size, int(burn_in), examples, lengths, follow_speed)
 
 
 def _settled(state: TourState, times: list[float]) -> TourState:
