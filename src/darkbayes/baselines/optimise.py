@@ -166,7 +166,6 @@ class Ensemble(eqx.Module):
     `GaussianInputNoise` to have the means and variances of the paper; its adversarial examples are left out.
 
     >>> import optax, darkbayes as db
-    >>> from darkbayes.baselines import SGD
     >>> data = db.data.toy2d(jax.random.key(0))
     >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     >>> method = Ensemble(SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10), size=5)

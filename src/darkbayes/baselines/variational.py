@@ -68,7 +68,6 @@ class Variational(Trained):
         return fitted.draws(key, number)
 
     def expected(self, key: Key, loss: Callable[[Draw], Array], fitted: MeanField) -> Array:
-        """The mean loss of `samples` draws."""
         return jnp.mean(jax.vmap(lambda key: loss(fitted.draw(key)))(jax.random.split(key, self.samples)))
 
 

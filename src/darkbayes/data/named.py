@@ -5,8 +5,7 @@ from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
-from darkbayes.data.catalogue import find
-from darkbayes.data.sources import fetch
+from darkbayes.data.sources import fetch, find
 from darkbayes.errors import DataError, InvalidInput, require_count
 
 

@@ -210,7 +210,6 @@ def _described(kind: str, part: Any) -> layers.Layer | None:
 
 
 def _with_weights_of(layer: layers.Layer, part: Any) -> Any:
-    """The weights of a module in the form that the layer keeps them in."""
     shape = tuple(part.normalized_shape) if isinstance(layer, layers.LayerNorm) else (part.weight.shape[1],)
     if isinstance(layer, layers.Conv2d):
         # The image's size is of no account for the weights.

@@ -63,11 +63,8 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
         raise InvalidInput(f"mask must be a pytree of True and False with the structure of params: {problem}") from None
     if not jax.tree.leaves(chosen):
         raise InvalidInput("mask chooses no weights, so there is nothing to infer: set it to True somewhere")
-
-    def init(key: Key, x: Array) -> PyTree:
-        return eqx.partition(network.init(key, x), mask)[0]
-
-    return started_at(Network(init, _Merged(network.apply, fixed)), chosen, jitter)
+    part = Network(lambda key, x: eqx.partition(network.init(key, x), mask)[0], _Merged(network.apply, fixed))
+    return started_at(part, chosen, jitter)
 
 
 def last_layer(params: PyTree) -> PyTree:

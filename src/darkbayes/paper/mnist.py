@@ -186,7 +186,6 @@ class Experiment:
         self.student = preset.student(preset.hidden, db.outcomes.SoftmaxHead(CLASSES))
 
     def distilled(self, key: Key) -> dict[str, Any]:
-        """What the teacher and the student predict, and the draws of the teacher."""
         preset, x = self.preset, self.held_out.x
         teacher = preset.teacher(self.posterior, db.sgld(preset.step_size), self.data, preset.batch_size)
         queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
@@ -226,7 +225,6 @@ class Experiment:
         }
 
     def fitted(self, methods: dict[str, tuple[Any, int]], key: Key) -> dict[str, Any]:
-        """What methods predict that share one fit."""
         method, x = next(iter(methods.values()))[0], self.held_out.x
         predict = fit_trials(method, key, self.trials, self.data, axis=None)
         return {name: self._each(lambda trial, n=n: predict(trial, n, x)) for name, (_, n) in methods.items()}

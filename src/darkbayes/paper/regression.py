@@ -122,7 +122,6 @@ class Experiment:
         self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
 
     def posterior(self, noise: Noise) -> db.Posterior:
-        """What is believed of the network's weights, given targets with that kind of noise."""
         likelihood, prior = self.preset.likelihood(noise), db.priors.GaussianPrior(self.preset.prior_precision)
         network = db.mlp(self.preset.hidden, likelihood.width)
         return db.Posterior(network, likelihood, prior, num_data=len(self.splits[0].train.x))
@@ -178,7 +177,6 @@ class Experiment:
         return part(self.run.once(self._path(name), compute), name)
 
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
-        """The scores of NUTS on the full posterior, split after split."""
         posterior = self.posterior("sampled")
 
         def compute(k: int) -> dict[str, Any]:
@@ -194,7 +192,6 @@ class Experiment:
         return by_split[0] | {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
-        """The scores of all the other methods."""
         settings = dataclasses.replace(settings, batch_size=min(settings.batch_size, len(self.splits[0].train.x)))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
         dropout = trained(Dropout, sampled, settings, settings.dropout_steps, rate=settings.dropout_rate)

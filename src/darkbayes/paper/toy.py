@@ -76,7 +76,6 @@ class Experiment:
         }
 
     def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
-        """The predictions of every method; what was computed before is not computed again."""
         own, methods, students = self.problem.comparators, {}, {}
         hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(own))
         others = {"hmc": partial(self.hmc, f"{folder}/hmc"), "sgd": self.sgd, **own}
@@ -95,12 +94,11 @@ class Experiment:
         label = None if self.run.quiet else name
         draws = db.sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
         points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
-
-        def outputs(draw: Any) -> Array:
-            return posterior.distribution(draw, points).traced()
-
-        rhat = db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max()
-        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": float(rhat)}
+        said = jax.vmap(lambda chain: jax.lax.map(lambda draw: posterior.distribution(draw, points).traced(), chain))(
+            draws
+        )
+        rhat = float(db.diagnostics.split_rhat(said).max())
+        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": rhat}
 
     def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
@@ -110,7 +108,6 @@ class Experiment:
         return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
     def distilled(self, name: str, student: db.Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
-        """What a student predicts, and what its teacher does."""
         problem, preset = self.problem, self.preset
         parts = db.distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)

@@ -68,16 +68,13 @@ def problem(preset: Preset = BEST) -> toy.Problem:
     pbp, optimiser = PBP((10,), preset.pbp_passes), falling_adam(preset.vi_learning_rate, preset.vi_steps)
     vi = VariationalInference(posterior, optimiser, preset.vi_steps, None, samples=preset.vi_samples, empirical=False)
 
-    def by_pbp(key: Key, data: Data) -> dict[str, Any]:
-        return toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid))
-
     def by_vi(key: Key, data: Data) -> dict[str, Any]:
         fit_key, draw_key = jax.random.split(key)
         draws = vi.draws(draw_key, vi.fit(fit_key, data), preset.vi_draws)
         return toy.as_arrays(db.predict_draws(posterior, draws, grid))
 
     head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
-    others = {"pbp": by_pbp, "vi": by_vi}
+    others = {"pbp": lambda key, data: toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid)), "vi": by_vi}
     return toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
 
 

@@ -40,7 +40,6 @@ class RunDiagnostics(NamedTuple):
         return self.agreement.verdict
 
     def numbers(self) -> dict[str, float | int | str | None]:
-        """All numbers by name, in a form for JSON."""
         numbers = self.agreement._asdict() | self._asdict()
         del numbers["verdict"], numbers["agreement"]
         return {"code": self.verdict.code} | _finite(numbers)

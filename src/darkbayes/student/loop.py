@@ -207,11 +207,8 @@ class Distillation(eqx.Module):
     @eqx.filter_jit
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
-
-        def divergence(params: PyTree) -> Array:
-            return jnp.mean(self.student.divergence(params, state.average, self.monitor))
-
-        return jax.vmap(divergence)(state.students)
+        student, x = self.student, self.monitor
+        return jax.vmap(lambda params: jnp.mean(student.divergence(params, state.average, x)))(state.students)
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""

@@ -257,7 +257,6 @@ def _unreadable() -> tuple[type[Exception], ...]:
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Height and width of an image, from its first bytes."""
     with _pillow().Image.open(path) as image:
         turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return image.size if turned else image.size[::-1]

@@ -142,7 +142,6 @@ def _parquet_rows(path: Path) -> tuple[Any, Any, np.ndarray, Any]:
 
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
-    """A column of any type that arrow has."""
     pa, values = arrow(), plain(values)
     if is_number(values.type):
         return Column("number", floats(values))

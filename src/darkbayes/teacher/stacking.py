@@ -32,7 +32,6 @@ class Stack(eqx.Module, Generic[Kind]):
         return jax.vmap(lambda apart, *rest: function(eqx.combine(apart, self.shared), *rest))(self.apart, *stacked)
 
     def member(self, place: int) -> Kind:
-        """One of the objects."""
         return eqx.combine(at(place, self.apart), self.shared)
 
     @property

@@ -8,13 +8,9 @@ take tau_s steps, a *trajectory*, with minibatches of M of its examples and the 
 then every group is handed to another process (`tours.py`), with the state of its sampler, any optax transformation.
 
 **Why it is right.** Every chain gets one trajectory at each shard in a tour, a share q_s of its steps at shard s, so
-its drift averaged over a tour is
-
-    sum_s q_s E[g_s] = sum_s q_s grad log p(theta) + sum_s q_s N_s/q_s (1/N_s) sum_{i in s} grad log p(y_i | x_i, theta)
-                     = grad log p(theta | data),
-
-for shards of any sizes and trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step
-sizes: let it change little within a tour.)
+its drift averaged over a tour is that of all data (`Posterior.of_shard` has the sum), for shards of any sizes and
+trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step sizes: let it change little
+within a tour.)
 
 **Why lengths follow speed.** A round ends when the slowest is done. With tau_s in proportion to the steps a second that
 worker s makes, all end together. Lengths change only between two tours, so that no tour mixes two sets of shares.
@@ -152,7 +148,6 @@ class DistributedChain(eqx.Module):
         save_seconds: float = SAVE_SECONDS,
         label: str | None = None,
     ) -> PyTree:
-        """Run to the last round and return what was kept here."""
         num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
         settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)

@@ -81,11 +81,7 @@ def scale_adapted_sghmc(
         shares = jax.tree.map(lambda tau: still_adapting(1.0 / (tau + 1.0), state.count, adapt_steps), state.memory)
         mean = jax.tree.map(lambda old, r, g: old + r * (g - old), state.mean, shares, singles)
         squares = jax.tree.map(lambda old, r, g: old + r * (g**2 - old), state.squares, shares, singles)
-
-        def remember(tau: Array, average: Array, square: Array) -> Array:
-            return tau * (1.0 - average**2 / (square + damping)) + 1.0
-
-        memory = jax.tree.map(remember, state.memory, mean, squares)
+        memory = jax.tree.map(lambda tau, m, v: tau * (1.0 - m**2 / (v + damping)) + 1.0, state.memory, mean, squares)
 
         def push(m: Array, g: Array, square: Array, xi: Array) -> Array:
             scale = 1.0 / jnp.sqrt(square + damping)

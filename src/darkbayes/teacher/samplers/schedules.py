@@ -53,11 +53,7 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
     require_positive("offset", offset)
     if not 0.0 < power <= 1.0:
         raise InvalidInput(f"power must lie in (0, 1], not {power!r}")
-
-    def schedule(count: jax.typing.ArrayLike) -> Array:
-        return scale * (offset + jnp.asarray(count, jnp.float32)) ** -power
-
-    return schedule
+    return lambda count: scale * (offset + jnp.asarray(count, jnp.float32)) ** -power
 
 
 class Cyclical(NamedTuple):
