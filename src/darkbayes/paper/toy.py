@@ -4,6 +4,7 @@ of the experiment's own, each measured by its KL from the truth on a grid of inp
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -144,7 +145,9 @@ def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: 
     return [*rows, row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in done])]
 
 
-def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> RunWords:
+def words(
+    folder: Path, results: dict[str, Any], config: Any, names: Names, *, lead: str, where: str, draw: Any, **own: Any
+) -> RunWords:
     """What the page of a run says, with what both experiments say alike."""
     rows = rows_of(results, "kl_from_hmc")
     students = [row for method, row in rows.items() if method.startswith("student")]
@@ -158,5 +161,6 @@ def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own
         quick="one draw of the data, shorter chains and fewer draws by HMC",
         figure="Predictive distributions",
         curves="the grid, for the first draw of the data",
+        draw=lambda: draw(folder, names),
         **own,
     )

@@ -28,7 +28,7 @@ from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
 from darkbayes.paper.common import falling_adam, titled_panels
-from darkbayes.report import Names, RunWords, figures
+from darkbayes.report import Names, figures
 from darkbayes.types import Data, Key
 
 
@@ -101,21 +101,6 @@ def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     return points | means | stds
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
-    """What the page of a run says."""
-    return toy.words(
-        results,
-        names,
-        title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
-        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic.",
-        where="[-6, 6]",
-        caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
-        "students the one with the teacher's ten hidden units is shown, as in the paper.",
-        alt="The mean and a band of three standard deviations with the training points, one panel for each method.",
-        draw=lambda: bands(folder, names),
-    )
-
-
 def bands(folder: Path, names: Names) -> figures.Drawing:
     """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2)."""
     arrays = figures.figure_arrays(folder)
@@ -134,3 +119,15 @@ def bands(folder: Path, names: Names) -> figures.Drawing:
         figures.label_edges(axes, "x", "y")
         figures.legend_below(figure, axes)
     return figure
+
+
+words = partial(
+    toy.words,
+    title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
+    lead="A network with ten hidden units is fitted to twenty noisy points of a cubic.",
+    where="[-6, 6]",
+    caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
+    "students the one with the teacher's ten hidden units is shown, as in the paper.",
+    alt="The mean and a band of three standard deviations with the training points, one panel for each method.",
+    draw=bands,
+)

@@ -21,7 +21,7 @@ import numpy as np
 import darkbayes as db
 from darkbayes.paper import toy
 from darkbayes.paper.common import titled_panels
-from darkbayes.report import Names, RunWords, figures
+from darkbayes.report import Names, figures
 from darkbayes.types import Data
 
 PAPER = {"sgd": 0.246, "sgld": 0.007, "student 2-10-2": 0.031, "student 2-100-2": 0.014, "student 2-10-10-2": 0.009}
@@ -64,21 +64,6 @@ def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     return {f"probs.{name}": arrays["mean"][:, 1] for name, arrays in methods.items()} | {"x": data.x, "y": data.y}
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
-    """What the page of a run says."""
-    return toy.words(
-        results,
-        names,
-        title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
-        lead="A 2-10-2 network is fitted to twenty points of two classes.",
-        where="a grid on [-10, 10] x [-10, 10]",
-        caption="Predicted probability of class 1 for the first draw of the data. Away from the points a Bayesian "
-        "prediction fades towards one half; the plug-in network stays certain.",
-        alt="Maps of the predicted probability of class 1 with the training points, one for each method.",
-        draw=lambda: class_maps(folder, names),
-    )
-
-
 def class_maps(folder: Path, names: Names) -> figures.Drawing:
     """The probability of class 1 over the plane for each method, with the training points (the paper's Figure 1)."""
     arrays = figures.figure_arrays(folder)
@@ -98,3 +83,15 @@ def class_maps(folder: Path, names: Names) -> figures.Drawing:
         axes[0, 0].legend(loc="upper left", fontsize=7)
         figure.colorbar(image, ax=axes, label="predicted probability of class 1", shrink=0.8)
     return figure
+
+
+words = partial(
+    toy.words,
+    title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
+    lead="A 2-10-2 network is fitted to twenty points of two classes.",
+    where="a grid on [-10, 10] x [-10, 10]",
+    caption="Predicted probability of class 1 for the first draw of the data. Away from the points a Bayesian "
+    "prediction fades towards one half; the plug-in network stays certain.",
+    alt="Maps of the predicted probability of class 1 with the training points, one for each method.",
+    draw=class_maps,
+)

@@ -27,10 +27,8 @@ def average_init(predictions: Distribution) -> Average:
 
 
 def average_add(average: Average, predictions: Distribution) -> Average:
-    """Take in the predictions of several draws, along the first axis.
-
-    Means and variances are merged as in Chan, Golub and LeVeque (1979): no sum of squares, so nothing cancels.
-    """
+    """Take in the predictions of several draws, along the first axis."""
+    # Merged as in Chan, Golub and LeVeque (1979): no sum of squares, so nothing cancels.
     statistics = predictions.statistics()
     new = len(jax.tree.leaves(statistics)[0])
     count = average.count + new
@@ -108,12 +106,8 @@ def traced(predictions: Distribution) -> Array:
 def trace_init(predictions: Distribution, slots: int = SLOTS) -> Trace:
     """An empty trace, shaped for `predictions` with the chains along the first axis; `slots` must be even."""
     first = traced(predictions)
-    return Trace(
-        values=jnp.zeros((len(first), slots, *first.shape[1:]), first.dtype),
-        taken=jnp.full(slots, -1, jnp.int32),
-        count=jnp.zeros((), jnp.int32),
-        stride=jnp.ones((), jnp.int32),
-    )
+    values, taken = jnp.zeros((len(first), slots, *first.shape[1:]), first.dtype), jnp.full(slots, -1, jnp.int32)
+    return Trace(values, taken, count=jnp.zeros((), jnp.int32), stride=jnp.ones((), jnp.int32))
 
 
 def trace_add(trace: Trace, predictions: Distribution) -> Trace:
@@ -123,12 +117,8 @@ def trace_add(trace: Trace, predictions: Distribution) -> Trace:
     # With stride 2s, draw (slots + 2j) s takes the place of draw (2j + 1) s, and the first ones fill empty slots.
     left_out = jnp.where(stride == 1, -1, number - (slots - 1) * (stride // 2))
     slot = jnp.where(number % stride == 0, jnp.argmax(trace.taken == left_out), slots)
-    return Trace(
-        values=trace.values.at[:, slot].set(traced(predictions), mode="drop"),
-        taken=trace.taken.at[slot].set(number, mode="drop"),
-        count=number + 1,
-        stride=stride,
-    )
+    values = trace.values.at[:, slot].set(traced(predictions), mode="drop")
+    return Trace(values, trace.taken.at[slot].set(number, mode="drop"), number + 1, stride)
 
 
 def trace_read(trace: Trace) -> tuple[np.ndarray, int]:

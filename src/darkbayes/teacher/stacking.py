@@ -41,10 +41,7 @@ class Stack(eqx.Module, Generic[Kind]):
 
 
 def stack(name: str, objects: Sequence[Kind]) -> Stack[Kind]:
-    """Stack objects that may differ in their arrays and share all else; `name` is whom an error speaks for.
-
-    Arrays that are the same object in all are stored once.
-    """
+    """Stack objects that may differ in arrays alone, the same ones stored once; `name` is whom an error speaks for."""
     if not objects:
         raise InvalidInput(f"{name} needs at least one run, not an empty list")
     leaves, structures = zip(*[jax.tree.flatten(one) for one in objects], strict=True)

@@ -196,16 +196,9 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
     # A value that is not a number, or infinite, is as bad as can be.
     rhat = np.where(np.isnan(rhat), np.inf, rhat)
     worst, number = float(rhat.max()), float(np.median(effective))
-    return Agreement(
-        chains=chains,
-        draws=draws,
-        rhat=worst,
-        rhat_median=float(np.median(rhat)),
-        effective=number,
-        effective_worst=float(effective.min()),
-        autocorrelation_steps=float(np.median(autocorrelation_time(values, steps_between))),
-        verdict=_judge(chains, worst, number),
-    )
+    median, least = float(np.median(rhat)), float(effective.min())
+    fresh = float(np.median(autocorrelation_time(values, steps_between)))
+    return Agreement(chains, draws, worst, median, number, least, fresh, _judge(chains, worst, number))
 
 
 def _judge(chains: int, rhat: float, effective: float) -> Verdict:

@@ -81,10 +81,7 @@ def at_least_single(leaf: Array) -> Array:
 
 
 def whole_gradient(posterior: Posterior, data: Data, params: Draw, chunk_size: int) -> tuple[Array, PyTree]:
-    """U and its gradient on all examples, in single precision at least.
-
-    Examples are taken `chunk_size` at a time: the memory that it takes does not grow with their number.
-    """
+    """U and its gradient on all examples, `chunk_size` at a time to spare memory, in single precision at least."""
     number = len(data.x)
     size = min(chunk_size, number)
 
