@@ -26,8 +26,7 @@ Delimiter = Annotated[
     str | None,
     value("CHARACTER", default=False, help="what separates the fields of a CSV file; found out by default"),
 ]
-ASIDE = ("delimiter", "out", "resume", "quiet", "json")
-"""Options of `Fit` that do not tell one run from another."""
+ASIDE = ("delimiter", "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
 
 
 @dataclass(frozen=True)

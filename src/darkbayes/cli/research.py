@@ -66,10 +66,8 @@ class Reproduce:
                 print(f"{name}: {line}")
 
 
-FIGURED = ("samplers", "targets")
-"""Benchmarks with a figure; their truth is NUTS."""
-REPOSITORY = Path(__file__).parents[3]
-"""Where `benchmarks/` lies, if this is a checkout."""
+FIGURED = ("samplers", "targets")  # Benchmarks with a figure; their truth is NUTS.
+REPOSITORY = Path(__file__).parents[3]  # Where `benchmarks/` lies, if this is a checkout.
 
 
 def benchmark_module(name: str) -> Any:

@@ -158,14 +158,12 @@ class Experiment:
         state = self.run.distil(self._path(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
-        return _scores(
-            {
-                "student": lambda k, x: db.predict_student(student, at(k, weights), x),
-                # The draws that the reservoirs hold are a fair sample of all.
-                "sgld": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
-            },
-            self.splits,
-        )
+        methods = {
+            "student": lambda k, x: db.predict_student(student, at(k, weights), x),
+            # The draws that the reservoirs hold are a fair sample of all.
+            "sgld": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
+        }
+        return _scores(methods, self.splits)
 
     def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:
         """The scores of a comparator, fitted on all splits at once; it predicts with `number` draws."""

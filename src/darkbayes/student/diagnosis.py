@@ -14,8 +14,8 @@ import numpy as np
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
-from darkbayes.teacher.keeping import Reservoir, trace_read
-from darkbayes.types import Chain, PyTree
+from darkbayes.teacher.keeping import trace_read
+from darkbayes.types import Chain
 
 PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
 TEMPERATURE_OFF = 0.1  # How far from 1 a temperature may be without a warning: a tenth of the posterior variance.
@@ -103,7 +103,12 @@ def diagnose(
 def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
     values, stride = trace_read(state.trace)
     judged = agreement(values, stride * int(chain.thin))
-    draws = _some_draws(state.teacher.draws, state.reservoir)
+    draws, reservoir = jax.tree.map(lambda leaf: leaf[:, None], state.teacher.draws), state.reservoir
+    filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
+    if reservoir is not None and filled:
+        # Some past draws as well, evenly over the slots: as long as they fill, their order is that of time.
+        rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
+        draws = jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), draws, reservoir.slots)
     flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.
     gradients = gradient_noise(chain, flat, jax.random.key(0))
@@ -116,17 +121,6 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     kinetic = chains_kinetic_temperature(state.teacher.states)
     teacher_error = monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0))
     return RunDiagnostics(judged, temperature, error, kinetic, noise, divergence, teacher_error)
-
-
-def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
-    """The present draws and some past ones, ``[chains, draws, ...]``."""
-    present = jax.tree.map(lambda leaf: leaf[:, None], present)
-    filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
-    if reservoir is None or filled == 0:
-        return present
-    # Evenly over the slots: as long as they fill, their order is that of time.
-    rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
-    return jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), present, reservoir.slots)
 
 
 def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:

@@ -74,7 +74,7 @@ def open_parquet(source: Path | bytes) -> Any:
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
     """A block's rows as a table of arrow; the line of each; and the rows that have too many or too few fields.
 
-    Columns go by their numbers, and those in `types` are read: all as texts where a cell that should be a number is not.
+    Columns go by their numbers, and those in `types` are read: all as texts where a cell should be a number and is not.
     """
     pa = arrow()
     try:

@@ -128,10 +128,7 @@ def monte_carlo_divergence(average: Average, effective: float) -> float:
     Returns:
         The divergence to second order, as the distribution that is averaged has it.
     """
-    mean, variance = (
-        {name: np.asarray(value, np.float64) for name, value in part.items()}
-        for part in (average.mean, average.variance)
-    )
+    mean, variance = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (average.mean, average.variance))
     return float(average.kind.monte_carlo_divergence(mean, variance).mean() / effective)
 
 
