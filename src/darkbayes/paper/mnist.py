@@ -25,6 +25,7 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
+from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.paper import common
 from darkbayes.paper.common import Row, fit_trials, rows_of, trained
@@ -167,7 +168,7 @@ def scored(method: str, metric: str, values: list[float]) -> Row:
 
 def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     """What to learn from and what to report on, pixels scaled."""
-    images = db.data.load("mnist", quiet=quiet)
+    images = load("mnist", quiet=quiet)
     train = images.train_x / PIXEL_SCALE, images.train_y
     held_out = images.test_x / PIXEL_SCALE, images.test_y
     if preset.on == "validation":
