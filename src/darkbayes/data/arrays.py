@@ -95,8 +95,7 @@ def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None
     Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling.
 
     Args:
-        key: where the randomness comes from.
-        data: all examples.
+        key, data: where the randomness comes from, and all examples.
         size: how many to draw, with replacement; None for `data` itself.
         among: how many of the first examples to draw from; all of them unless given.
 

@@ -50,8 +50,7 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
 
     Args:
         name: one of `CATALOGUE`.
-        folder: read the files in this folder and nowhere else.
-        offline: read the cache and nothing else.
+        folder, offline: read the files in this folder, or the cache, and nothing else.
         quiet: no progress bar and no notes on standard error.
 
     Returns:
@@ -124,8 +123,7 @@ def random_splits(examples: int, test: int, number: int, seed: int = 0) -> list[
 
     Args:
         examples, test: how many rows the data set has, and how many of them to test on.
-        number: how many splits.
-        seed: where the randomness comes from.
+        number, seed: how many splits, and where the randomness comes from.
 
     Returns:
         Indices of the rows to train on and of those to test on, for each split.

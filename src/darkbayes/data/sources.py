@@ -142,8 +142,7 @@ def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool =
 
     Args:
         dataset: an entry of the catalogue.
-        folder: read the files in this folder and nowhere else.
-        offline: read the cache and nothing else.
+        folder, offline: read the files in this folder, or the cache, and nothing else.
         quiet: no progress bar and no notes on standard error.
 
     Returns:

@@ -276,8 +276,7 @@ def distortion(
         smoothness: over how many pixels displacements are alike (the standard deviation of the smoothing Gaussian).
         rotation: the largest angle, in degrees; the angle is uniform up to it, either way.
         scale: the largest relative change of size, of height and width independently.
-        shear: the largest shear.
-        shift: the largest translation, in pixels.
+        shear, shift: the largest shear, and the largest translation in pixels.
 
     Returns:
         The generator.

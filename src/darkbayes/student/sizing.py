@@ -93,8 +93,7 @@ def size_student(
     Args:
         posterior: what the draws are of.
         draws: the teacher's draws, with one or more axes of draws in front, as `sample` or a reservoir hold them.
-        x: the training inputs, from which queries start.
-        make: makes a student from the widths of its hidden layers.
+        x, make: the training inputs, from which queries start, and what makes a student of the widths of hidden layers.
         queries: where the students ask; they are judged at others of the same kind.
         key: where the randomness comes from.
         start, most: the widths of the first candidate's hidden layers, doubled together, and the largest to try.

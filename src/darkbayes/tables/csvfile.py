@@ -22,6 +22,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import require_distinct
 
+Source = Path | bytes  # A file, or the content of one.
 DELIMITERS = ",;\t|"  # What may separate the columns, if nobody says.
 BLOCK = 8 * 2**20  # Bytes that are read at a time.
 MOST_ROW = 64 * 2**20  # Bytes of the longest row; beyond it, a quote was not closed.
@@ -66,7 +67,7 @@ class Block:
 
 
 @contextlib.contextmanager
-def open_csv(source: Path | bytes, delimiter: str | None = None) -> Iterator["CsvFile"]:
+def open_csv(source: Source, delimiter: str | None = None) -> Iterator["CsvFile"]:
     """A CSV file, which may be compressed by gzip, or the content of one."""
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
         compressed = not isinstance(source, bytes) and stream.read(2) == b"\x1f\x8b"
@@ -203,7 +204,7 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
     return np.asarray(ends, np.int64)
 
 
-def name_of(source: Path | bytes) -> str:
+def name_of(source: Source) -> str:
     """What messages call a file, or a table that came without one."""
     return "the table" if isinstance(source, bytes) else str(source)
 

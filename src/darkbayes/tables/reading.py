@@ -14,7 +14,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import MISSING, PADDED, arrow, coded, floats, is_number, is_text, plain, read_cells, trimmed
 from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
-from darkbayes.tables.csvfile import BadRow, Block, name_of, open_csv
+from darkbayes.tables.csvfile import BadRow, Block, Source, name_of, open_csv
 
 BUFFER = 2**20  # Bytes of a Parquet file's column that are read at a time.
 
@@ -53,7 +53,7 @@ def no_rows(source: str, columns: int) -> InvalidInput:
     return InvalidInput(f"{source} has the names of {columns} columns, but no rows: is it the right file?")
 
 
-def is_parquet(source: Path | bytes) -> bool:
+def is_parquet(source: Source) -> bool:
     """Whether the first bytes are those of a Parquet file."""
     if isinstance(source, bytes):
         return source.startswith(b"PAR1")
@@ -61,7 +61,7 @@ def is_parquet(source: Path | bytes) -> bool:
         return stream.read(4) == b"PAR1"
 
 
-def open_parquet(source: Path | bytes) -> Any:
+def open_parquet(source: Source) -> Any:
     """A Parquet file that is open for reading."""
     pa = arrow()
     file = pa.BufferReader(source) if isinstance(source, bytes) else source

@@ -8,7 +8,6 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, plain, quoted, read_cells
 from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_columns, require_distinct
-from darkbayes.tables.csvfile import BadRow, name_of, open_csv
+from darkbayes.tables.csvfile import BadRow, Source, name_of, open_csv
 from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
 from darkbayes.tables.schema import Category, Frame, TableSchema
 
@@ -134,13 +133,7 @@ class Batches:
     no_places = np.empty(0, np.int64)
 
     def __init__(
-        self,
-        source: Path | bytes,
-        schema: TableSchema,
-        rows: int | None,
-        on_bad: str,
-        target: bool,
-        delimiter: str | None,
+        self, source: Source, schema: TableSchema, rows: int | None, on_bad: str, target: bool, delimiter: str | None
     ):
         if on_bad not in ("refuse", "skip"):
             raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")

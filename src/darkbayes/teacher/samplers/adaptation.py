@@ -13,7 +13,10 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class MomentumState(NamedTuple):
-    """The number of steps taken, the momentum, and the friction, by which to read its temperature."""
+    """The number of steps taken, the momentum, and the friction, by which to read its temperature.
+
+    Carried along is m = v / sqrt(eta/2), whose law does not depend on eta: another step size leaves it as warm.
+    """
 
     count: Array
     momentum: PyTree

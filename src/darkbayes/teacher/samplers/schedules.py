@@ -39,8 +39,7 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
     """Welling and Teh's ``scale * (offset + t) ** -power``; SGLD converges for powers in (0.5, 1].
 
     Args:
-        scale: the step size where ``offset + t`` is one.
-        offset: how many steps ago the fall began.
+        scale, offset: the step size where ``offset + t`` is one, and how many steps ago the fall began.
         power: how fast it falls, in (0, 1].
 
     Returns:

@@ -9,9 +9,6 @@ temperature T and beta an estimate of the noise that the minibatch brings along,
 At friction 1 this is SGLD. At a small one a step still moves by a drift of eta/2 g, but steps add up over 1/alpha of
 them, so that stiff and soft directions can differ by more. Where C is the variance of g, beta = eta C / 4 leaves
 no noise added twice. The paper's eta is half of ours and its temperature 1.
-
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: a step size that changes leaves the
-momentum as warm as it was.
 """
 
 from typing import Any

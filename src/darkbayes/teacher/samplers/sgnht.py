@@ -13,8 +13,8 @@ of ours, and it has eta/2 where the thermostat here has eta / (2 - zeta), the va
 infinitely small: to aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1, however small the
 step. As it is, a Gaussian of many weights of equal stiffness and noise has the target's variance at any step size.
 
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta. One thermostat serves all weights that
-the transformation sees: it is their mean energy that is right (``optax.multi_transform`` gives each group its own).
+One thermostat serves all weights that the transformation sees: it is their mean energy that is right
+(``optax.multi_transform`` gives each group its own).
 """
 
 from typing import Any
