@@ -18,6 +18,7 @@ from darkbayes.paper import common
 from darkbayes.paper.common import Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
+from darkbayes.teacher import sample
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key
 
@@ -93,7 +94,7 @@ class Experiment:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
         chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         label = None if self.run.quiet else name
-        draws = db.sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
+        draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
         points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
         said = jax.vmap(lambda chain: jax.lax.map(lambda draw: posterior.distribution(draw, points).traced(), chain))(
             draws
@@ -104,7 +105,7 @@ class Experiment:
     def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
         chain = db.minibatch_chain(posterior, self.plug_in, *data, batch_size=None, burn_in=self.preset.steps - 1)
-        draws = db.sample(chain, key, num_chains=1, num_draws=1)
+        draws = sample(chain, key, num_chains=1, num_draws=1)
         weights = jax.tree.map(lambda leaf: leaf[0, 0], draws)
         return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
