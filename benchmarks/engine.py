@@ -23,7 +23,8 @@ from benchmarks.common import announced, median_row, say, with_bar
 from benchmarks.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
 from darkbayes.model import GaussianPrior, Posterior, mlp
-from darkbayes.student import Distillation, Settings, Student, distillation, jitter, uniform_box
+from darkbayes.student import Distillation, Settings, Student, distillation
+from darkbayes.student.queries import jitter, uniform_box
 from darkbayes.teacher import minibatch_chain
 from darkbayes.teacher.chain import MinibatchChain, raise_on_failure
 from darkbayes.teacher.samplers import sgld

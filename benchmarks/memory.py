@@ -21,7 +21,8 @@ from darkbayes.data import toy2d
 from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.runs import row
-from darkbayes.student import Settings, Student, distil, uniform_box
+from darkbayes.student import Settings, Student, distil
+from darkbayes.student.queries import uniform_box
 from darkbayes.teacher import minibatch_chain
 from darkbayes.teacher.samplers import sgld
 

@@ -30,7 +30,8 @@ from darkbayes.data import toy2d
 from darkbayes.errors import RunError
 from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
-from darkbayes.student import Settings, Student, distillation, uniform_box
+from darkbayes.student import Settings, Student, distillation
+from darkbayes.student.queries import uniform_box
 from darkbayes.teacher import minibatch_chain
 from darkbayes.teacher.samplers import sgld
 

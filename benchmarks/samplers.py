@@ -29,9 +29,9 @@ from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import predict_average, predict_draws
 from darkbayes.runs import row
 from darkbayes.teacher import gradients, minibatch_chain, nuts_chain, sample, samplers, tune_all
-from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import MinibatchChain, start_chains, step_chains
 from darkbayes.teacher.gradients.base import Gradients
+from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.teacher.samplers import AutoStep
 from darkbayes.teacher.stacking import Stack, at, stack
 from darkbayes.teacher.tuning import with_choices

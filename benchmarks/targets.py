@@ -21,7 +21,8 @@ from darkbayes.model import mlp
 from darkbayes.outcomes.heads.classes import SoftmaxHead
 from darkbayes.predict import predict_average, predict_draws, predict_student
 from darkbayes.runs import row
-from darkbayes.student import Settings, Student, distillation, side_by_side, uniform_box
+from darkbayes.student import Settings, Student, distillation, side_by_side
+from darkbayes.student.queries import uniform_box
 from darkbayes.teacher import minibatch_chain, nuts_chain, sample
 from darkbayes.teacher.samplers import sgld
 from darkbayes.teacher.stacking import at

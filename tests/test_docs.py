@@ -284,7 +284,7 @@ def test_the_examples_of_the_contributing_guide_work(number, classes):
         "from darkbayes.types import Array\nfrom darkbayes.teacher.noise import normal_like\n"
         "from darkbayes.teacher.samplers.auto import auto\n"
         "from darkbayes.teacher.samplers.schedules import as_schedule\n"
-        "from darkbayes.student import Queries\nimport darkbayes as db\n"
+        "from darkbayes.student.queries import Queries\nimport darkbayes as db\n"
         "from darkbayes.baselines import Trained\n"
     )
     scope: dict = {}

@@ -12,7 +12,7 @@ from scipy import stats
 
 import darkbayes as db
 from darkbayes.model.posterior import Draw
-from darkbayes.teacher.average import average_add, average_init
+from darkbayes.teacher.keeping import average_add, average_init
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 import darkbayes as db
 from darkbayes.data import minibatch
 from darkbayes.runs import named_leaves
-from darkbayes.teacher.average import average_add, average_init
+from darkbayes.teacher.keeping import average_add, average_init, reservoir_add, reservoir_init, reservoir_pick
 from darkbayes.teacher.noise import normal_like
-from darkbayes.teacher.reservoir import reservoir_add, reservoir_init, reservoir_pick
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -17,7 +17,7 @@ import pytest
 
 from darkbayes import cli
 from darkbayes.data import CATALOGUE, cache_folder, fetch, find, load, random_splits, standard_splits, whereabouts
-from darkbayes.data.catalogue import Dataset
+from darkbayes.data.sources import Dataset
 from darkbayes.errors import DataError, InvalidInput
 
 TABLES = [name for name, dataset in CATALOGUE.items() if dataset.ships]

@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 import darkbayes as db
-from darkbayes.teacher.average import average_add, average_init
+from darkbayes.teacher.keeping import average_add, average_init
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -11,7 +11,7 @@ import pytest
 
 import darkbayes as db
 from darkbayes.student.diagnosis import diagnose, find_plateau
-from darkbayes.teacher.diagnostics.trace import trace_add, trace_init
+from darkbayes.teacher.keeping import trace_add, trace_init
 
 
 def curve(fall: float, level: float, points: int = 60, seed: int = 0) -> list[tuple[int, float]]:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import darkbayes as db
-from darkbayes.student.queries.images import _affine_places, _read, _smooth_field
+from darkbayes.student.queries import _affine_places, _read, _smooth_field
 
 pytestmark = pytest.mark.usefixtures("strict")
 

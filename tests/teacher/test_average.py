@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher.average import average_add, average_init
+from darkbayes.teacher.keeping import average_add, average_init
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
+from darkbayes.teacher.keeping import Reservoir, reservoir_add, reservoir_init, reservoir_pick
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -1,8 +1,8 @@
 """What distillation is compared with: each is fitted on the same data, and ends in the common predictive form."""
 
 from darkbayes.baselines.dropout import Dropout as Dropout
-from darkbayes.baselines.networks import SGD as SGD
-from darkbayes.baselines.networks import Ensemble as Ensemble
+from darkbayes.baselines.optimise import SGD as SGD
+from darkbayes.baselines.optimise import Ensemble as Ensemble
 from darkbayes.baselines.optimise import Trained as Trained
 from darkbayes.baselines.optimise import optimise as optimise
 from darkbayes.baselines.optimise import raise_if_diverged as raise_if_diverged

@@ -40,13 +40,10 @@ def optimise(
     """Lower ``loss(key, step, params, batch)`` by `steps` steps of `optimiser`; steps count from 0.
 
     Args:
-        loss: what to lower, a function of a key, the step, the parameters and a batch.
-        params: where to begin.
+        loss, params: what to lower, a function of a key, the step, the parameters and a batch; and where to begin.
         optimiser: one of optax's.
-        data: all examples.
-        key: where the randomness comes from.
-        batch_size: examples a step, drawn with replacement; None for all of them.
-        steps: how many steps to take.
+        data, key: all examples, and where the randomness comes from.
+        batch_size, steps: examples a step, drawn with replacement, None for all of them; and how many steps to take.
 
     Returns:
         The parameters after the last step.
@@ -131,3 +128,74 @@ def raise_if_diverged(fitted: PyTree) -> None:
     leaves = [leaf for leaf in jax.tree.leaves(fitted) if not isinstance(leaf, Tracer)]
     if not all(np.isfinite(leaf).all() for leaf in leaves):
         raise Divergence("the fit diverged: use a smaller learning rate (try a tenth), or standardise the data")
+
+
+class SGD(Trained):
+    """The plug-in network: the weights of highest posterior density, found by any optimiser. It ends in one draw.
+
+    It lowers -1/N log p(theta | D), whose minibatch estimate over M examples is
+
+        -1/M sum_i log p(y_i | x_i, theta) - 1/N log p(theta),
+
+    the mean loss with the weight decay that the prior asks for. The likelihood's own parameters, such as a noise
+    precision, are found with the weights.
+
+    >>> import optax, darkbayes as db
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> method = SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10)
+    >>> fitted = method.fit(jax.random.key(1), data)
+    >>> db.predict_draws(posterior, method.draws(jax.random.key(2), fitted, 1), data.x).probs.shape
+    (20, 2)
+    """
+
+    def loss(self, key: Key, step: Array, params: Draw, batch: Data) -> Array:
+        return -self.posterior.log_density(params, batch) / self.posterior.num_data
+
+    def draws(self, key: Key, fitted: Draw, number: int = 1) -> Draw:
+        """The one draw there is, whatever the `number`."""
+        return jax.tree.map(lambda leaf: leaf[None], fitted)
+
+
+class Ensemble(eqx.Module):
+    """Deep ensembles (Lakshminarayanan, Pritzel and Blundell, 2017): `size` fits of `member`, usually an `SGD`.
+
+        p(y | x) = 1/K sum_k p(y | x, theta_k),
+
+    each theta_k from a random start and a random order of all the data, trained side by side. Give a regression
+    `GaussianInputNoise` to have the means and variances of the paper; its adversarial examples are left out.
+
+    >>> import optax, darkbayes as db
+    >>> data = db.data.toy2d(jax.random.key(0))
+    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
+    >>> method = Ensemble(SGD(posterior, optax.adam(1e-2), steps=100, batch_size=10), size=5)
+    >>> draws = method.draws(jax.random.key(2), method.fit(jax.random.key(1), data))
+    >>> draws.network[0].weight.shape
+    (5, 10, 2)
+    """
+
+    member: Trained
+    """The method that is fitted from each start."""
+    size: int = eqx.field(converter=plain, default=5)
+    """How many starts."""
+
+    def __check_init__(self) -> None:
+        require_count("size", self.size)
+        if not isinstance(self.member, Trained):
+            raise InvalidInput(f"member must be a method to fit, such as SGD(...), not {self.member!r}")
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.member.posterior
+
+    def fit(self, key: Key, data: Data) -> Any:
+        """What `member` returns, with a leading axis of members."""
+        fitted = jax.vmap(self.member.fit, in_axes=(0, None))(jax.random.split(key, self.size), data)
+        raise_if_diverged(fitted)
+        return fitted
+
+    def draws(self, key: Key, fitted: Any, number: int = 1) -> Draw:
+        """`number` draws of each member, along one leading axis; an `SGD` has one."""
+        keys = jax.random.split(key, self.size)
+        draws = jax.vmap(lambda key, member: self.member.draws(key, member, number))(keys, fitted)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)

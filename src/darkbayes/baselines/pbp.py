@@ -76,10 +76,7 @@ class Weights(NamedTuple):
 
 
 class PriorFactors(NamedTuple):
-    """How each weight's prior enters q: exp(-precision w^2 / 2) tau^shape exp(-rate tau), tau the prior precision.
-
-    The mean of the Gaussian part is always that of the prior, 0.
-    """
+    """How each weight's prior N(0, 1/tau) enters q: exp(-precision w^2 / 2) tau^shape exp(-rate tau)."""
 
     precision: Array
     shape: Array
@@ -135,9 +132,8 @@ def update_gamma(gamma: Gamma, error: Array, variance: Array) -> Gamma:
     a, b = gamma
     s, s1, s2 = variance + b / (a - 1.0), variance + b / a, variance + b / (a + 1.0)
     unit = b / (a * (a - 1.0) * (a + 1.0))
-    log_curvature = -0.5 * jnp.log1p(unit * (2.0 * variance + b / a) / s1**2) + error**2 * unit * variance / (
-        s * s1 * s2
-    )
+    log_curvature = -0.5 * jnp.log1p(unit * (2.0 * variance + b / a) / s1**2)
+    log_curvature += error**2 * unit * variance / (s * s1 * s2)
     step = b / (a * (a - 1.0))  # s - s1
     log_ratio = -0.5 * (jnp.log1p(-step / s) + error**2 * step / (s * s1))  # log Z_1/Z
     growth = 1.0 / (1.0 + (a + 1.0) * jnp.expm1(log_curvature))
@@ -153,16 +149,16 @@ def observe(weights: tuple[Weights, ...], noise: Gamma, x: Array, y: Array) -> t
         return -0.5 * (jnp.log(total) + error**2 / total), (error, variance[0])
 
     slopes, (error, variance) = jax.grad(log_evidence, has_aux=True)(weights)
-    updated = tuple(_filter(layer, slope) for layer, slope in zip(weights, slopes, strict=True))
+
+    def filtered(layer: Weights, slope: Weights) -> Weights:
+        mean = layer.mean + layer.variance * slope.mean
+        variance = layer.variance - layer.variance**2 * (slope.mean**2 - 2.0 * slope.variance)
+        proper = (variance > 0) & jnp.isfinite(variance) & jnp.isfinite(mean)
+        return Weights(jnp.where(proper, mean, layer.mean), jnp.where(proper, variance, layer.variance))
+
     learnt = update_gamma(noise, error, variance)
-    return updated, Gamma(*(jnp.where(learnt.usable, new, old) for new, old in zip(learnt, noise, strict=True)))
-
-
-def _filter(layer: Weights, slope: Weights) -> Weights:
-    mean = layer.mean + layer.variance * slope.mean
-    variance = layer.variance - layer.variance**2 * (slope.mean**2 - 2.0 * slope.variance)
-    proper = (variance > 0) & jnp.isfinite(variance) & jnp.isfinite(mean)
-    return Weights(jnp.where(proper, mean, layer.mean), jnp.where(proper, variance, layer.variance))
+    noise = Gamma(*(jnp.where(learnt.usable, new, old) for new, old in zip(learnt, noise, strict=True)))
+    return tuple(map(filtered, weights, slopes)), noise
 
 
 def refine_priors(weights: Weights, factors: PriorFactors, prior: Gamma) -> tuple[Weights, PriorFactors, Gamma]:
@@ -260,21 +256,16 @@ def _fit(pbp: PBP, key: Key, data: Data) -> PBPState:
     def one_pass(state: PBPState, order_key: Key) -> tuple[PBPState, None]:
         order = jax.random.permutation(order_key, len(data.x))
         examples = Data(data.x[order], data.y[order])
-        (weights, noise), _ = jax.lax.scan(
-            lambda carry, example: (observe(*carry, *example), None), (state.weights, state.noise), examples
-        )
-        return _refine(state._replace(weights=weights, noise=noise)), None
+        known = state.weights, state.noise
+        (seen, noise), _ = jax.lax.scan(lambda now, example: (observe(*now, *example), None), known, examples)
+        prior, weights, factors = state.prior, [], []
+        # The prior factors of all weights are refined, the layers one after another.
+        for layer, factor in zip(seen, state.factors, strict=True):
+            flat_layer, flat_factor = jax.tree.map(jnp.ravel, (layer, factor))
+            *refined, prior = refine_priors(flat_layer, flat_factor, prior)
+            layer, factor = jax.tree.map(lambda leaf, like=layer.mean: leaf.reshape(like.shape), refined)
+            weights.append(layer)
+            factors.append(factor)
+        return PBPState(tuple(weights), noise, prior, tuple(factors)), None
 
     return jax.lax.scan(one_pass, pbp.init(init_key, data.x), jax.random.split(passes_key, pbp.passes))[0]
-
-
-def _refine(state: PBPState) -> PBPState:
-    """Refine the prior factors of all weights, the layers one after another."""
-    prior, weights, factors = state.prior, [], []
-    for layer, factor in zip(state.weights, state.factors, strict=True):
-        flat_layer, flat_factor = jax.tree.map(jnp.ravel, (layer, factor))
-        *refined, prior = refine_priors(flat_layer, flat_factor, prior)
-        layer, factor = jax.tree.map(lambda leaf, like=layer.mean: leaf.reshape(like.shape), refined)
-        weights.append(layer)
-        factors.append(factor)
-    return PBPState(tuple(weights), state.noise, prior, tuple(factors))

@@ -68,7 +68,6 @@ class Variational(Trained):
         return fitted.draws(key, number)
 
     def expected(self, key: Key, loss: Callable[[Draw], Array], fitted: MeanField) -> Array:
-        """The mean loss of `samples` draws."""
         return jnp.mean(jax.vmap(lambda key: loss(fitted.draw(key)))(jax.random.split(key, self.samples)))
 
 
@@ -100,20 +99,17 @@ class BayesByBackprop(Variational):
             raise InvalidInput(f"kl_weights must be 'uniform' or 'geometric', not {self.kl_weights!r}")
 
     def loss(self, key: Key, step: Array, params: MeanField, batch: Data) -> Array:
-        prior_share = self._kl_weight(step) / self.posterior.num_data
+        weight = 1.0  # M pi_i, which is 1 on average over an epoch.
+        if self.kl_weights == "geometric" and self.batch_size is not None:
+            batches = -(-self.posterior.num_data // self.batch_size)
+            weight = batches * geometric_weight(step % batches, batches)
+        prior_share = weight / self.posterior.num_data
 
         def loss(draw: Draw) -> Array:
             log_likelihood = jnp.mean(self.posterior.log_likelihood(draw, batch))
             return -log_likelihood - prior_share * self.posterior.log_prior(draw)
 
         return self.expected(key, loss, params) - prior_share * entropy(params.std)
-
-    def _kl_weight(self, step: Array) -> ArrayLike:
-        """M pi_i, which is 1 on average over an epoch."""
-        if self.kl_weights == "uniform" or self.batch_size is None:
-            return 1.0
-        batches = -(-self.posterior.num_data // self.batch_size)
-        return batches * geometric_weight(step % batches, batches)
 
 
 def geometric_weight(index: ArrayLike, batches: int) -> Array:
@@ -154,10 +150,8 @@ class VariationalInference(Variational):
 
     def __check_init__(self) -> None:
         if not self.empirical and not isinstance(self.posterior.prior, GaussianPrior):
-            raise InvalidInput(
-                f"empirical=False needs a posterior with a GaussianPrior, not {type(self.posterior.prior).__name__}: "
-                "use that, or BayesByBackprop"
-            )
+            given, remedy = type(self.posterior.prior).__name__, "use that, or BayesByBackprop"
+            raise InvalidInput(f"empirical=False needs a posterior with a GaussianPrior, not {given}: {remedy}")
 
     def loss(self, key: Key, step: Array, params: MeanField, batch: Data) -> Array:
         def loss(draw: Draw) -> Array:
@@ -189,9 +183,6 @@ def empirical_prior(weights: Normal) -> Normal:
 
 
 def entropy(std: PyTree) -> Array:
-    """The entropy of independent Gaussians, -E log q, in nats.
-
-    It takes the place of a Monte Carlo estimate: log q(mu + sigma * xi) is -log sigma plus a function of xi alone, so
-    that its gradient is without noise anyhow.
-    """
+    """The entropy of independent Gaussians, -E log q, in nats, in place of a Monte Carlo estimate of it."""
+    # Whose gradient is without noise anyhow: log q(mu + sigma * xi) is -log sigma plus a function of xi alone.
     return sum((jnp.sum(jnp.log(leaf) + 0.5 * LOG_2PI_E) for leaf in jax.tree.leaves(std)), start=jnp.zeros(()))

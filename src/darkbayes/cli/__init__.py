@@ -66,17 +66,15 @@ KINDS = (Fit, Predict, Evaluate, Report, Export, Serve, Reproduce, Bench, Data, 
 COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
 
 
-def _command(name: str, arguments: list[str]) -> Any:
-    """A command as tyro takes it; its examples are shown in its own help and not in the list of all commands."""
-    kind, about = COMMANDS[name], inspect.cleandoc(COMMANDS[name].__doc__ or "")
-    short = about.split("\n\n")[0]
-    options = tyro.conf.subcommand(name, description=about if arguments[:1] == [name] else short)
-    # The commands of `data` are its argument, whose name nobody needs to see.
-    return Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options]
-
-
 def _parsed(arguments: list[str]) -> Any:
-    command = functools.reduce(operator.or_, (_command(name, arguments) for name in COMMANDS))
+    commands = []
+    for name, kind in COMMANDS.items():
+        # Its examples are shown in its own help and not in the list of all commands.
+        about = inspect.cleandoc(kind.__doc__ or "")
+        options = tyro.conf.subcommand(name, description=about if arguments[:1] == [name] else about.split("\n\n")[0])
+        # The commands of `data` are its argument, whose name nobody needs to see.
+        commands.append(Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options])
+    command = functools.reduce(operator.or_, commands)
     return tyro.cli(command, prog=PROGRAM, description=ABOUT, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
 
 

@@ -26,8 +26,7 @@ Number = Annotated[int, value("NUMBER")]
 OptionalFile = Annotated[Path | None, value("FILE", default=False)]
 OptionalFolder = Annotated[Path | None, value("FOLDER", default=False)]
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-"""Of durations, in seconds."""
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # Of durations, in seconds.
 
 
 def seconds(text: str) -> float | None:

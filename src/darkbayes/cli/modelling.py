@@ -26,8 +26,7 @@ Delimiter = Annotated[
     str | None,
     value("CHARACTER", default=False, help="what separates the fields of a CSV file; found out by default"),
 ]
-ASIDE = ("delimiter", "out", "resume", "quiet", "json")
-"""Options of `Fit` that do not tell one run from another."""
+ASIDE = ("delimiter", "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,22 @@ class Fit:
             raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
         if not self.source.exists():
             raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
-        from darkbayes.fit import Options, fit_folder
+        from darkbayes.fit import Options, fingerprint, fit_folder
         from darkbayes.report import chains_line, write_report
         from darkbayes.runs import check_folder
 
-        out = self.out or Path("runs") / self._name()
+        name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
+        name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
+        out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
         chosen = {name: getattr(self, name) for name in ("hidden", "student_hidden", "chains", "likelihood", "head")}
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         prepared = self._prepared()
         common.tell(prepared.notes, self.quiet)
-        results = fit_folder(prepared, self._config(), options, self.seed, out, resume=self.resume, quiet=self.quiet)
+        # What tells one run from another; the names of folders do not.
+        config = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
+        config |= {"source": self.source.name, "sha256": fingerprint(self.source)}
+        results = fit_folder(prepared, config, options, self.seed, out, resume=self.resume, quiet=self.quiet)
         page = write_report(out)
         common.show(results, self.json)
         if not self.json:
@@ -118,17 +122,6 @@ class Fit:
         table = read_table(self.source, delimiter=self.delimiter)
         task: Any = {"task": self.task, "likelihood": self.likelihood}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split)
-
-    def _name(self) -> str:
-        name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
-        return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
-
-    def _config(self) -> dict[str, Any]:
-        """What tells one run from another; the names of folders do not."""
-        from darkbayes.fit import fingerprint
-
-        apart = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        return apart | {"source": self.source.name, "sha256": fingerprint(self.source)}
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,8 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        common.require(
-            *["numpyro"] * (self.experiment not in ("mnist", "uci")), *["matplotlib", "jinja2"] * self.report
-        )
+        with_hmc = self.experiment not in ("mnist", "uci")
+        common.require(*["numpyro"] * with_hmc, *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 
         common.check_seed(self.seed)
@@ -67,19 +66,15 @@ class Reproduce:
                 print(f"{name}: {line}")
 
 
-FIGURED = ("samplers", "targets")
-"""Benchmarks with a figure; their truth is NUTS."""
-REPOSITORY = Path(__file__).parents[3]
-"""Where `benchmarks/` lies, if this is a checkout."""
+FIGURED = ("samplers", "targets")  # Benchmarks with a figure; their truth is NUTS.
+REPOSITORY = Path(__file__).parents[3]  # Where `benchmarks/` lies, if this is a checkout.
 
 
 def benchmark_module(name: str) -> Any:
     """A module of the benchmarks, which are no part of the installed package."""
     if Path(__file__).parents[2] != REPOSITORY / "src" or not (REPOSITORY / "benchmarks").is_dir():
-        raise InvalidInput(
-            "benchmarks come with a checkout, not with the installed package: clone the repository, then "
-            "`pip install -e '.[all]'` in its folder"
-        )
+        remedy = "clone the repository, then `pip install -e '.[all]'` in its folder"
+        raise InvalidInput(f"benchmarks come with a checkout, not with the installed package: {remedy}")
     if str(REPOSITORY) not in sys.path:
         sys.path.insert(0, str(REPOSITORY))
     return importlib.import_module(name)

@@ -1,20 +1,20 @@
 """Where examples come from."""
 
+from darkbayes.data.arrays import TOY1D_NOISE_VARIANCE as TOY1D_NOISE_VARIANCE
 from darkbayes.data.arrays import as_data as as_data
 from darkbayes.data.arrays import as_inputs as as_inputs
 from darkbayes.data.arrays import check_batch_size as check_batch_size
 from darkbayes.data.arrays import minibatch as minibatch
-from darkbayes.data.catalogue import CATALOGUE as CATALOGUE
-from darkbayes.data.catalogue import Dataset as Dataset
-from darkbayes.data.catalogue import find as find
+from darkbayes.data.arrays import toy1d as toy1d
+from darkbayes.data.arrays import toy2d as toy2d
 from darkbayes.data.named import Images as Images
 from darkbayes.data.named import Table as Table
 from darkbayes.data.named import load as load
+from darkbayes.data.named import random_splits as random_splits
+from darkbayes.data.named import standard_splits as standard_splits
+from darkbayes.data.sources import CATALOGUE as CATALOGUE
+from darkbayes.data.sources import Dataset as Dataset
 from darkbayes.data.sources import cache_folder as cache_folder
 from darkbayes.data.sources import fetch as fetch
+from darkbayes.data.sources import find as find
 from darkbayes.data.sources import whereabouts as whereabouts
-from darkbayes.data.splits import random_splits as random_splits
-from darkbayes.data.splits import standard_splits as standard_splits
-from darkbayes.data.toys import TOY1D_NOISE_VARIANCE as TOY1D_NOISE_VARIANCE
-from darkbayes.data.toys import toy1d as toy1d
-from darkbayes.data.toys import toy2d as toy2d

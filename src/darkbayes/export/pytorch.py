@@ -16,8 +16,8 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.model import layers
+from darkbayes.model.adapters import ACTIVATIONS
 from darkbayes.model.base import Layer, layers_of, with_weights
-from darkbayes.model.pytorch import ACTIVATIONS
 from darkbayes.types import Network
 
 

@@ -29,11 +29,11 @@ from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
-from darkbayes.outcomes.base import one_of
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
-from darkbayes.student import Diagnosis, Distillation, Queries, Settings, Student, distillation, follow
-from darkbayes.student.queries import distortion, jitter, mix, mixup
+from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
+from darkbayes.student.loop import follow
+from darkbayes.student.queries import Queries, distortion, jitter, mix, mixup
 from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
@@ -172,7 +172,7 @@ def fit(
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
     chosen = _chosen(data, target, options, choose_key, run)
-    options = dataclasses.replace(options, **chosen.model._asdict(), head=one_of(options.head, target.heads))
+    options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     weights = optax.tree.size(jax.tree.map(lambda leaf: leaf[0], starts))

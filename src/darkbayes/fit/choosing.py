@@ -18,7 +18,6 @@ from darkbayes.fit import sharing
 from darkbayes.model import GaussianPrior, Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
-from darkbayes.outcomes.base import one_of
 from darkbayes.predict import predict_draws
 from darkbayes.teacher import sample
 from darkbayes.types import Data, Key
@@ -73,7 +72,7 @@ def candidates(
 ) -> list[Model]:
     """What may be sampled where some of it is given, the simplest first."""
     networks = NETWORKS if hidden is None else (tuple(hidden),)
-    kinds = target.likelihoods if likelihood is None else (one_of(likelihood, target.likelihoods),)
+    kinds = target.likelihoods if likelihood is None else (likelihood,)
     return [Model(widths, activation or ACTIVATION, kind) for widths, kind in itertools.product(networks, kinds)]
 
 

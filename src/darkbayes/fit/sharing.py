@@ -20,7 +20,7 @@ import optax
 
 from darkbayes.baselines import raise_if_diverged
 from darkbayes.model import Draw, Posterior
-from darkbayes.student import Context, Queries, mix, mixup
+from darkbayes.student.queries import Context, Queries, mix, mixup
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.microcanonical import MicrocanonicalChain

@@ -3,6 +3,7 @@
 from darkbayes.model.adapters import from_equinox as from_equinox
 from darkbayes.model.adapters import from_linen as from_linen
 from darkbayes.model.adapters import from_nnx as from_nnx
+from darkbayes.model.adapters import from_torch as from_torch
 from darkbayes.model.layers import cnn as cnn
 from darkbayes.model.layers import mlp as mlp
 from darkbayes.model.layers import sequential as sequential
@@ -10,7 +11,6 @@ from darkbayes.model.posterior import Draw as Draw
 from darkbayes.model.posterior import Posterior as Posterior
 from darkbayes.model.priors import GaussianPrior as GaussianPrior
 from darkbayes.model.priors import ScaleMixturePrior as ScaleMixturePrior
-from darkbayes.model.pytorch import from_torch as from_torch
 from darkbayes.model.subnetworks import last_layer as last_layer
 from darkbayes.model.subnetworks import started_at as started_at
 from darkbayes.model.subnetworks import subnetwork as subnetwork

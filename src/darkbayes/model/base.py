@@ -51,14 +51,9 @@ def shape_after(layer: Layer, weights: Any, shape: Shape) -> Shape:
     return jax.eval_shape(lambda x: layer.apply(weights, x), jax.ShapeDtypeStruct((1, *shape), jnp.float32)).shape[1:]
 
 
-def count_weighted(layers: Iterable[Layer]) -> int:
-    """How many of the layers have weights."""
-    return sum(layer.weighted for layer in layers)
-
-
 def with_weights(layers: tuple[Layer, ...], params: Sequence[Any]) -> Iterator[tuple[Layer, Any]]:
     """Each layer with its weights, None where it has none."""
-    number = count_weighted(layers)
+    number = sum(layer.weighted for layer in layers)
     if len(params) != number:
         raise InvalidInput(f"the network has {number} layers with weights, but params holds {len(params)}")
     rest = iter(params)

@@ -15,11 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.model.base import Layer, Pair, Shape, build, count_weighted, pair, with_weights
+from darkbayes.model.base import Layer, Pair, Shape, build, pair, with_weights
 from darkbayes.types import Array, Key, Network
 
-KEPT = 256
-"""Networks that are remembered, to be the same when they are asked for again."""
+KEPT = 256  # Networks that are remembered, to be the same when they are asked for again.
 
 
 def exact_gelu(x: Array) -> Array:
@@ -269,7 +268,7 @@ def sequential(layers: Iterable[Layer]) -> Network:
 
 def _made(chosen: tuple[Layer, ...]) -> Network:
     def init(key: Key, x: Array) -> tuple[Any, ...]:
-        return build(chosen, x.shape[1:], jax.random.split(key, count_weighted(chosen)))
+        return build(chosen, x.shape[1:], jax.random.split(key, sum(layer.weighted for layer in chosen)))
 
     def apply(params: Sequence[Any], x: Array) -> Array:
         for layer, weights in with_weights(chosen, params):
@@ -286,8 +285,7 @@ def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array
     """A fully connected network; inputs with several axes are flattened.
 
     Args:
-        hidden: the widths of the hidden layers.
-        outputs: how many outputs.
+        hidden, outputs: the widths of the hidden layers, and how many outputs.
         activation: what comes after each hidden layer.
 
     Returns:
@@ -316,9 +314,7 @@ def cnn(
     Inputs are ``[batch, channels, height, width]``.
 
     Args:
-        channels: the channels of each convolution.
-        hidden: the width of the hidden layer.
-        outputs: how many outputs.
+        channels, hidden, outputs: the channels of each convolution, the width of the hidden layer, and of the last.
         kernel_size: the size of the convolutions' windows, an odd number.
         activation: what comes after each convolution and the hidden layer.
 

@@ -66,10 +66,7 @@ class Posterior(eqx.Module):
         return self.distribution(draw, batch.x).log_prob(batch.y)
 
     def full_scale(self, of_examples: PyTree) -> PyTree:
-        """The sum over all N examples, estimated without bias from those of a batch: N/M times theirs.
-
-        `of_examples` is an array, or a pytree of arrays, with the examples along the first axis.
-        """
+        """The sum over all N examples, estimated without bias from those of a batch along the first axis: N/M times."""
         return jax.tree.map(lambda leaf: self.num_data * jnp.mean(leaf, axis=0), of_examples)
 
     def log_density(self, draw: Draw, batch: Data) -> Array:
@@ -102,11 +99,9 @@ class Posterior(eqx.Module):
     def check(self, data: Data) -> None:
         """Refuse data that this posterior is not about, and a network that does not fit its likelihood."""
         self.likelihood.check_targets(data.y)
-        if len(data.x) != self.num_data:
-            given = len(data.x)
-            raise InvalidInput(
-                f"the posterior was made for num_data={self.num_data} examples but gets {given}: set num_data={given}"
-            )
+        if (given := len(data.x)) != self.num_data:
+            made = f"num_data={self.num_data} examples"
+            raise InvalidInput(f"the posterior was made for {made} but gets {given}: set num_data={given}")
         check_width("network", self.network, self.likelihood.width, type(self.likelihood).__name__, data.x)
 
 
@@ -114,7 +109,5 @@ def check_width(name: str, network: Network, width: int, wanted_by: str, x: Arra
     """Refuse a network whose outputs are not ``[batch, width]``, without running it."""
     shape = jax.eval_shape(lambda key, x: network.apply(network.init(key, x), x), jax.random.key(0), x[:1]).shape
     if shape != (1, width):
-        raise InvalidInput(
-            f"{name} returns shape {shape} for one row, but {wanted_by} needs (1, {width}): "
-            f"give its last layer {width} outputs"
-        )
+        wanted = f"{wanted_by} needs (1, {width}): give its last layer {width} outputs"
+        raise InvalidInput(f"{name} returns shape {shape} for one row, but {wanted}")

@@ -63,11 +63,8 @@ def subnetwork(network: Network, params: PyTree, mask: PyTree, jitter: float = 0
         raise InvalidInput(f"mask must be a pytree of True and False with the structure of params: {problem}") from None
     if not jax.tree.leaves(chosen):
         raise InvalidInput("mask chooses no weights, so there is nothing to infer: set it to True somewhere")
-
-    def init(key: Key, x: Array) -> PyTree:
-        return eqx.partition(network.init(key, x), mask)[0]
-
-    return started_at(Network(init, _Merged(network.apply, fixed)), chosen, jitter)
+    part = Network(lambda key, x: eqx.partition(network.init(key, x), mask)[0], _Merged(network.apply, fixed))
+    return started_at(part, chosen, jitter)
 
 
 def last_layer(params: PyTree) -> PyTree:
@@ -83,10 +80,8 @@ def last_layer(params: PyTree) -> PyTree:
     ({'w': False}, {'b': True, 'w': True})
     """
     if not isinstance(params, tuple | list) or not jax.tree.leaves(params):
-        raise InvalidInput(
-            f"last_layer needs weights that are a tuple, one element per layer, not {type(params).__name__}: make a "
-            "mask of True and False by hand"
-        )
+        needed, given = "weights that are a tuple, one element per layer", type(params).__name__
+        raise InvalidInput(f"last_layer needs {needed}, not {given}: make a mask of True and False by hand")
     parts, structure = jax.tree.flatten(params, is_leaf=lambda node: node is not params)
     last = max(place for place, layer in enumerate(parts) if jax.tree.leaves(layer))
     marked = [jax.tree.map(lambda leaf, chosen=place == last: chosen, layer) for place, layer in enumerate(parts)]
@@ -104,19 +99,18 @@ class _Start(eqx.Module):
         wanted = jax.eval_shape(self.like, key, x)
         shapes = [[leaf.shape for leaf in jax.tree.leaves(params)] for params in (self.params, wanted)]
         if shapes[0] != shapes[1] or jax.tree.structure(self.params) != jax.tree.structure(wanted):
-            raise InvalidInput(
-                f"params are not weights of this network for inputs of shape {x.shape[1:]}: their arrays have the "
-                f"shapes {shapes[0]}, it needs {shapes[1]}"
-            )
-        leaves, structure = jax.tree.flatten(self.params)
-        return jax.tree.unflatten(structure, map(self._near, jax.random.split(key, len(leaves)), leaves))
-
-    def _near(self, key: Key, leaf: Array) -> Array:
+            unlike = f"their arrays have the shapes {shapes[0]}, it needs {shapes[1]}"
+            raise InvalidInput(f"params are not weights of this network for inputs of shape {x.shape[1:]}: {unlike}")
         if not self.jitter:
             # A chain may give its state's memory away, which must not be the user's.
-            return jnp.copy(leaf)
-        size = jnp.sqrt(jnp.mean(leaf**2))
-        return leaf + self.jitter * size * jax.random.normal(key, leaf.shape, leaf.dtype)
+            return jax.tree.map(jnp.copy, self.params)
+
+        def near(key: Key, leaf: Array) -> Array:
+            size = jnp.sqrt(jnp.mean(leaf**2))
+            return leaf + self.jitter * size * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+        leaves, structure = jax.tree.flatten(self.params)
+        return jax.tree.unflatten(structure, map(near, jax.random.split(key, len(leaves)), leaves))
 
 
 class _Merged(eqx.Module):

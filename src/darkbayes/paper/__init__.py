@@ -12,8 +12,8 @@ from darkbayes.report.run import ANY
 from darkbayes.runs import Run
 
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
+# Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist, "boston": boston, "uci": uci}
-"""Each has `PRESETS` and `reproduce`, and for people `words`."""
 
 NAMES = Names(
     methods={

@@ -51,19 +51,16 @@ class Preset:
         return self.learning_rate
 
     def teacher(self, posterior: db.Posterior, sampler: Any, data: Data, batch_size: int | None) -> MinibatchChain:
-        return db.minibatch_chain(
-            posterior, sampler, *data, batch_size=batch_size, burn_in=self.burn_in, thin=self.thin
-        )
+        lengths: Any = {"burn_in": self.burn_in, "thin": self.thin}
+        return db.minibatch_chain(posterior, sampler, *data, batch_size=batch_size, **lengths)
 
 
 def tuned(
     run: db.Run, name: str, teachers: list[MinibatchChain], key: Key, preset: Any, monitor: Array | None = None
 ) -> tuple[list[MinibatchChain], Any]:
     """Teachers with the step sizes that they found, and the preset with the lengths that they found."""
-    settings = preset.settings
-    teachers, choices = run.tune(
-        name, teachers, key, monitor=monitor, num_chains=settings.num_chains, thin_by=settings.update_every
-    )
+    how: Any = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
+    teachers, choices = run.tune(name, teachers, key, monitor=monitor, **how)
     lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
     return teachers, dataclasses.replace(preset, **lengths)
 

@@ -26,9 +26,7 @@ import optax
 import darkbayes as db
 from darkbayes.baselines import SGD, BayesByBackprop, Dropout, Ensemble
 from darkbayes.data import load
-from darkbayes.errors import InvalidInput
 from darkbayes.files import write_arrays
-from darkbayes.model.priors import GaussianPrior, ScaleMixturePrior
 from darkbayes.paper import common
 from darkbayes.paper.common import Row, fit_trials, rows_of, trained
 from darkbayes.report import Names, RunWords, figures, number
@@ -38,10 +36,8 @@ from darkbayes.types import Array, Data, Key, PyTree
 
 PIXEL_SCALE = 126.0
 CLASSES = 10
-VALIDATION = 10_000
-"""Images at the end of the training file to choose settings by."""
-MC_DRAWS = 100
-"""Draws from dropout and Bayes by backprop to predict with."""
+VALIDATION = 10_000  # Images at the end of the training file to choose settings by.
+MC_DRAWS = 100  # Draws from dropout and Bayes by backprop to predict with.
 TIMED_IMAGES, TIMED_NETWORKS = 1000, 10
 """Images that are predicted when costs are measured, and the networks that take turns; more would cost the same."""
 ORDER = ("sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble")
@@ -52,8 +48,7 @@ class Comparators:
     """Settings of the methods that distillation is compared with; learning rates are per mean loss."""
 
     batch_size: int = 128
-    learning_rate: float = 1e-3
-    """Adam's, which falls to zero along a cosine."""
+    learning_rate: float = 1e-3  # Adam's, which falls to zero along a cosine.
     dropout_steps: int = 150_000
     dropout_rate: float = 0.5
     dropout_input_rate: float = 0.2
@@ -73,24 +68,21 @@ class Preset(common.Preset):
 
     queries: Literal["images", "jitter"] = "images"
     sgd_steps: int
-    sgd_step_size: float = 5e-6
-    """In the teacher's convention: half of it times the gradient at full-data scale."""
-    noise: float = 0.3
-    """The standard deviation of the noise on queries."""
+    sgd_step_size: float = 5e-6  # In the teacher's convention: half of it times the gradient at full-data scale.
+    noise: float = 0.3  # The standard deviation of the noise on queries.
     hidden: tuple[int, ...] = (400, 400)
     step_size: float = 4e-6
     batch_size: int = 100
     prior_precision: float = 1.0
-    train: int = 50_000
-    """Images to learn from, the first of the training file."""
+    train: int = 50_000  # Images to learn from, the first of the training file.
     on: Literal["test", "validation"] = "test"
     comparators: Comparators | None = None
-    only: Literal["dropout", "bbb", "ensemble"] | None = None
-    """One kind of comparator to fit, and nothing else."""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None  # One kind of comparator to fit, and nothing else.
 
     def __post_init__(self) -> None:
         if self.only is not None and self.comparators is None:
-            raise InvalidInput(f"--only {self.only} does not apply to a preset without comparators: use --preset best")
+            without = "a preset without comparators"
+            raise db.InvalidInput(f"--only {self.only} does not apply to {without}: use --preset best")
 
 
 BEST = Preset(
@@ -190,12 +182,11 @@ class Experiment:
     def __init__(self, run: db.Run, preset: Preset, trials: int):
         self.run, self.preset, self.trials = run, preset, trials
         self.data, self.held_out = split(preset, run.quiet)
-        network, prior = db.mlp(preset.hidden, CLASSES), GaussianPrior(preset.prior_precision)
+        network, prior = db.mlp(preset.hidden, CLASSES), db.priors.GaussianPrior(preset.prior_precision)
         self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=len(self.data.x))
         self.student = preset.student(preset.hidden, db.outcomes.SoftmaxHead(CLASSES))
 
     def distilled(self, key: Key) -> dict[str, Any]:
-        """What the teacher and the student predict, and the draws of the teacher."""
         preset, x = self.preset, self.held_out.x
         teacher = preset.teacher(self.posterior, db.sgld(preset.step_size), self.data, preset.batch_size)
         queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
@@ -221,11 +212,11 @@ class Experiment:
             return trained(kind, dataclasses.replace(posterior, prior=prior), settings, steps, **own)
 
         rates = {"rate": settings.dropout_rate, "input_rate": settings.dropout_input_rate}
-        dropout = method(Dropout, GaussianPrior(settings.dropout_prior), settings.dropout_steps, **rates)
-        gaussian, mixture = (
-            method(BayesByBackprop, prior, settings.bbb_steps, initial_std=settings.bbb_initial_std)
-            for prior in (GaussianPrior(settings.bbb_gaussian_precision), ScaleMixturePrior(*settings.bbb_mixture))
-        )
+        dropout = method(Dropout, db.priors.GaussianPrior(settings.dropout_prior), settings.dropout_steps, **rates)
+        normal = db.priors.GaussianPrior(settings.bbb_gaussian_precision)
+        priors = normal, db.priors.ScaleMixturePrior(*settings.bbb_mixture)
+        steps, deviation = settings.bbb_steps, settings.bbb_initial_std
+        gaussian, mixture = (method(BayesByBackprop, prior, steps, initial_std=deviation) for prior in priors)
         member = trained(SGD, posterior, settings, settings.ensemble_steps)
         return {
             "dropout": {"dropout": (dropout, 0), "dropout mc": (dropout, MC_DRAWS)},
@@ -235,7 +226,6 @@ class Experiment:
         }
 
     def fitted(self, methods: dict[str, tuple[Any, int]], key: Key) -> dict[str, Any]:
-        """What methods predict that share one fit."""
         method, x = next(iter(methods.values()))[0], self.held_out.x
         predict = fit_trials(method, key, self.trials, self.data, axis=None)
         return {name: self._each(lambda trial, n=n: predict(trial, n, x)) for name, (_, n) in methods.items()}
@@ -322,12 +312,9 @@ def summary(results: dict[str, Any]) -> str:
     def mean(metric: str, method: str) -> float:
         return rows_of(results, metric)[method]["mean"]
 
-    student, teacher, networks = (
-        number(mean(*one)) for one in (("error", "student"), ("error", "sgld"), ("networks", "sgld"))
-    )
-    text = (
-        f"The student, one network, errs on {student}% of the images; SGLD, the average of {networks}, on {teacher}%. "
-    )
+    student, teacher = (number(mean("error", name)) for name in ("student", "sgld"))
+    average = f"SGLD, the average of {number(mean('networks', 'sgld'))}"
+    text = f"The student, one network, errs on {student}% of the images; {average}, on {teacher}%. "
     if mean("log_likelihood", "sgld") > mean("log_likelihood", "sgd"):
         text += f"The student keeps {mean('gain_kept', 'student'):.0%} of what SGLD gains in log likelihood over SGD. "
     return text + f"Predicting with the student takes 1/{number(mean('predict_ratio', 'sgld'))} of the time."

@@ -25,8 +25,7 @@ from darkbayes.types import Array, Data, Key
 
 PAPER_TEST_ROWS = 50
 METRICS = ("log_likelihood", "rmse", "crps", "coverage_90")
-DRAWS = 200
-"""Draws from dropout and variational inference to predict with."""
+DRAWS = 200  # Draws from dropout and variational inference to predict with.
 TRIAL = "a split of the data into a part to learn from and a part to score on"
 Noise = Literal["known", "sampled", "input"]
 """What the teacher takes the noise of the target to be: known, one unknown level, or a function of the input."""
@@ -61,11 +60,9 @@ class Preset(common.Preset):
     sampler: Literal["fisher", "stepped"]
     """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
     batch_size: int
-    jitter: tuple[float, ...]
-    """Standard deviations of the noise on queries; each is used for an equal share of them."""
+    jitter: tuple[float, ...]  # Standard deviations of the noise on queries; each is used for an equal share of them.
     prior_precision: float = 1.0
-    noise_precision: float | None = None
-    """Where the noise is known."""
+    noise_precision: float | None = None  # Where the noise is known.
     noise_prior: tuple[float, float] = (1.0, 0.1)
     """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
     hidden: tuple[int, ...] = (50,)
@@ -107,16 +104,14 @@ def split_table(table: db.data.Table, preset: Preset, trials: int, seed: int) ->
     if preset.on == "validation":
         inner = data.random_splits(len(splits[0][0]), len(splits[0][1]), trials, seed)
         splits = [(train[new], train[held]) for (train, _), (new, held) in zip(splits, inner, strict=True)]
-    return [_standardised(table, train, test) for train, test in splits]
-
-
-def _standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> Split:
-    x, y = table.x, table.y[:, None]
-    spread = x[train].std(axis=0)
-    x = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    center, scale = y[train].mean(), y[train].std()
-    y = (y - center) / scale
-    return Split(db.data.as_data(x[train], y[train]), db.data.as_data(x[test], y[test]), float(center), float(scale))
+    standardised = []
+    for train, test in splits:
+        x, y = table.x, table.y[:, None]
+        spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
+        x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
+        parts = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
+        standardised.append(Split(*parts, float(center), float(scale)))
+    return standardised
 
 
 class Experiment:
@@ -127,7 +122,6 @@ class Experiment:
         self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
 
     def posterior(self, noise: Noise) -> db.Posterior:
-        """What is believed of the network's weights, given targets with that kind of noise."""
         likelihood, prior = self.preset.likelihood(noise), db.priors.GaussianPrior(self.preset.prior_precision)
         network = db.mlp(self.preset.hidden, likelihood.width)
         return db.Posterior(network, likelihood, prior, num_data=len(self.splits[0].train.x))
@@ -152,10 +146,8 @@ class Experiment:
         elif preset.sampler == "stepped":
             sampler = db.sgld(db.schedules.stepped(preset.step_size, factor=0.5, every=80_000))
         else:
-            share = batch_size / posterior.num_data
-            sampler = db.samplers.fisher_sgld(
-                preset.step_size, prior_precision=preset.prior_precision, batch_share=share
-            )
+            own: Any = {"prior_precision": preset.prior_precision, "batch_share": batch_size / posterior.num_data}
+            sampler = db.samplers.fisher_sgld(preset.step_size, **own)
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
@@ -166,14 +158,12 @@ class Experiment:
         state = self.run.distil(self._path(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
-        return _scores(
-            {
-                "student": lambda k, x: db.predict_student(student, at(k, weights), x),
-                # The draws that the reservoirs hold are a fair sample of all.
-                "sgld": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
-            },
-            self.splits,
-        )
+        methods = {
+            "student": lambda k, x: db.predict_student(student, at(k, weights), x),
+            # The draws that the reservoirs hold are a fair sample of all.
+            "sgld": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
+        }
+        return _scores(methods, self.splits)
 
     def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:
         """The scores of a comparator, fitted on all splits at once; it predicts with `number` draws."""
@@ -185,38 +175,31 @@ class Experiment:
         return part(self.run.once(self._path(name), compute), name)
 
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
-        """The scores of NUTS on the full posterior, split after split."""
         posterior = self.posterior("sampled")
 
         def compute(k: int) -> dict[str, Any]:
             split, label = self.splits[k], None if self.run.quiet else f"hmc, split {k}"
-            chain = db.nuts_chain(
-                posterior, *split.train, burn_in=settings.hmc_warmup, max_tree_depth=settings.hmc_depth
-            )
+            lengths: Any = {"burn_in": settings.hmc_warmup, "max_tree_depth": settings.hmc_depth}
+            chain = db.nuts_chain(posterior, *split.train, **lengths)
             key = jax.random.fold_in(self._key("hmc"), k)
             draws = db.sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
             return _scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])
 
-        by_split = [
-            part(self.run.once(self._path(f"hmc/split-{k}"), partial(compute, k)), "hmc")
-            for k in range(len(self.splits))
-        ]
+        places = [self._path(f"hmc/split-{k}") for k in range(len(self.splits))]
+        by_split = [part(self.run.once(path, partial(compute, k)), "hmc") for k, path in enumerate(places)]
         return by_split[0] | {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
-        """The scores of all the other methods."""
         settings = dataclasses.replace(settings, batch_size=min(settings.batch_size, len(self.splits[0].train.x)))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
         dropout = trained(Dropout, sampled, settings, settings.dropout_steps, rate=settings.dropout_rate)
+        member = trained(SGD, varying, settings, settings.ensemble_steps)
         methods = {
             "sgd": (trained(SGD, sampled, settings, settings.sgd_steps), 1),
             "pbp": (PBP(self.preset.hidden, settings.pbp_passes), 0),
             "vi": (trained(VariationalInference, sampled, settings, settings.vi_steps), DRAWS),
             "dropout mc": (dropout, DRAWS),
-            "ensemble": (
-                Ensemble(trained(SGD, varying, settings, settings.ensemble_steps), settings.ensemble_size),
-                1,
-            ),
+            "ensemble": (Ensemble(member, settings.ensemble_size), 1),
         }
         scores = {name: self.fitted(name, method, number) for name, (method, number) in methods.items()}
         return scores | {"hmc": self.hmc(settings)}

@@ -4,6 +4,7 @@ of the experiment's own, each measured by its KL from the truth on a grid of inp
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,7 @@ from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.types import Array, Data, Key
 
 Arrays = dict[str, np.ndarray]
-Methods = dict[str, Arrays]
-"""What each method predicts on the grid."""
+Methods = dict[str, Arrays]  # What each method predicts on the grid.
 
 
 class Problem(NamedTuple):
@@ -32,15 +32,11 @@ class Problem(NamedTuple):
     posterior: db.Posterior
     head: Head
     queries: db.queries.Queries
-    grid: Array
-    """Where predictive distributions are compared."""
-    draw: Callable[[Key], Data]
-    """The data of a trial."""
+    grid: Array  # Where predictive distributions are compared.
+    draw: Callable[[Key], Data]  # The data of a trial.
     divergence: Callable[[Arrays, Arrays], float]
-    figure: Callable[[Data, Methods], dict[str, Any]]
-    """What is drawn of the first trial."""
-    paper: Mapping[str, float] = {}
-    """The paper's divergences."""
+    figure: Callable[[Data, Methods], dict[str, Any]]  # What is drawn of the first trial.
+    paper: Mapping[str, float] = {}  # The paper's divergences.
     comparators: Mapping[str, Callable[[Key, Data], dict[str, Any]]] = {}
     """Methods of this problem alone: each is fitted and predicts on the grid."""
 
@@ -49,8 +45,7 @@ class Problem(NamedTuple):
 class Preset(common.Preset):
     """All the settings of a toy experiment."""
 
-    students: tuple[tuple[int, ...], ...]
-    """The hidden layers of each student."""
+    students: tuple[tuple[int, ...], ...]  # The hidden layers of each student.
     sgd_step_size: float
     """Of the plug-in network, in the teacher's convention: half of it times the gradient at full-data scale."""
     hmc_chains: int = 4
@@ -83,7 +78,6 @@ class Experiment:
         }
 
     def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
-        """The predictions of every method; what was computed before is not computed again."""
         own, methods, students = self.problem.comparators, {}, {}
         hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(own))
         others = {"hmc": partial(self.hmc, f"{folder}/hmc"), "sgd": self.sgd, **own}
@@ -91,9 +85,8 @@ class Experiment:
             methods[name] = self.run.once(f"{folder}/{name}", partial(predict, own_key, data))
         for label, student in self.students.items():
             name = f"{folder}/student-{label}"
-            students[f"student {label}"] = self.run.once(
-                name, partial(self.distilled, name, student, teacher, distil_key)
-            )
+            lessons = partial(self.distilled, name, student, teacher, distil_key)
+            students[f"student {label}"] = self.run.once(name, lessons)
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
         return methods | {"sgld": part(next(iter(students.values())), "teacher")} | students
 
@@ -102,7 +95,12 @@ class Experiment:
         chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         label = None if self.run.quiet else name
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
-        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": prediction_rhat(posterior, draws, grid)}
+        points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
+        said = jax.vmap(lambda chain: jax.lax.map(lambda draw: posterior.distribution(draw, points).traced(), chain))(
+            draws
+        )
+        rhat = float(db.diagnostics.split_rhat(said).max())
+        return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": rhat}
 
     def sgd(self, key: Key, data: Data) -> dict[str, Any]:
         posterior = self.problem.posterior
@@ -112,7 +110,6 @@ class Experiment:
         return as_arrays(db.predict_plugin(posterior, weights, self.problem.grid))
 
     def distilled(self, name: str, student: db.Student, teacher: MinibatchChain, key: Key) -> dict[str, Any]:
-        """What a student predicts, and what its teacher does."""
         problem, preset = self.problem, self.preset
         parts = db.distillation(teacher, student, problem.queries, preset.settings, monitor=problem.grid)
         state = self.run.distil(name, parts, key, preset.steps)
@@ -121,26 +118,14 @@ class Experiment:
         return own | {f"teacher.{name}": value for name, value in taught.items()}
 
 
-def prediction_rhat(posterior: db.Posterior, draws: Any, grid: Array) -> float:
-    """The largest split R-hat over (at most about 500) grid points of what draws predict there."""
-    points = grid[:: max(1, len(grid) // 500)]
-
-    def outputs(draw: Any) -> Array:
-        return posterior.distribution(draw, points).traced()
-
-    return float(db.diagnostics.split_rhat(jax.vmap(lambda chain: jax.lax.map(outputs, chain))(draws)).max())
-
-
 def as_arrays(prediction: Any) -> dict[str, Any]:
     """A prediction on the grid in a form that can be stored."""
     return {"mean": prediction.mean, "variance": prediction.variance}
 
 
-def reproduce(run: db.Run, problem: Problem, preset: Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials, each on data of its own.
-
-    Returns the rows of results: both KL divergences between the truth and each method, and the truth's own R-hat.
-    """
+def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: int, seed: int) -> list[Row]:
+    """Run all trials of the problem that `make` makes for the preset, each on data of its own."""
+    problem = make(preset)
     keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
     data = [problem.draw(data_key) for data_key, _ in keys]
     auto = preset.step_size == "auto"
@@ -161,7 +146,9 @@ def reproduce(run: db.Run, problem: Problem, preset: Preset, trials: int, seed: 
     return [*rows, row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in done])]
 
 
-def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own: Any) -> RunWords:
+def words(
+    folder: Path, results: dict[str, Any], config: Any, names: Names, *, lead: str, where: str, draw: Any, **own: Any
+) -> RunWords:
     """What the page of a run says, with what both experiments say alike."""
     rows = rows_of(results, "kl_from_hmc")
     students = [row for method, row in rows.items() if method.startswith("student")]
@@ -175,5 +162,6 @@ def words(results: dict[str, Any], names: Names, *, lead: str, where: str, **own
         quick="one draw of the data, shorter chains and fewer draws by HMC",
         figure="Predictive distributions",
         curves="the grid, for the first draw of the data",
+        draw=lambda: draw(folder, names),
         **own,
     )

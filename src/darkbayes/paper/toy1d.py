@@ -15,6 +15,7 @@ prior with another approximation.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ import darkbayes as db
 from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
-from darkbayes.paper.common import Row, falling_adam, titled_panels
-from darkbayes.report import Names, RunWords, figures
+from darkbayes.paper.common import falling_adam, titled_panels
+from darkbayes.report import Names, figures
 from darkbayes.types import Data, Key
 
 
@@ -37,12 +38,9 @@ class Preset(toy.Preset):
 
     pbp_passes: int = 40
     vi_steps: int = 20_000
-    vi_learning_rate: float = 1e-2
-    """Adam's, which falls to zero along a cosine."""
-    vi_samples: int = 8
-    """Draws a step, which steady the gradient."""
-    vi_draws: int = 2_000
-    """Draws to predict with, as many as the paper has of SGLD."""
+    vi_learning_rate: float = 1e-2  # Adam's, which falls to zero along a cosine.
+    vi_samples: int = 8  # Draws a step, which steady the gradient.
+    vi_draws: int = 2_000  # Draws to predict with, as many as the paper has of SGLD.
 
 
 BEST = Preset(
@@ -62,11 +60,6 @@ LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials."""
-    return toy.reproduce(run, problem(preset), preset, trials, seed)
-
-
 def problem(preset: Preset = BEST) -> toy.Problem:
     """A 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
@@ -75,17 +68,17 @@ def problem(preset: Preset = BEST) -> toy.Problem:
     pbp, optimiser = PBP((10,), preset.pbp_passes), falling_adam(preset.vi_learning_rate, preset.vi_steps)
     vi = VariationalInference(posterior, optimiser, preset.vi_steps, None, samples=preset.vi_samples, empirical=False)
 
-    def by_pbp(key: Key, data: Data) -> dict[str, Any]:
-        return toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid))
-
     def by_vi(key: Key, data: Data) -> dict[str, Any]:
         fit_key, draw_key = jax.random.split(key)
         draws = vi.draws(draw_key, vi.fit(fit_key, data), preset.vi_draws)
         return toy.as_arrays(db.predict_draws(posterior, draws, grid))
 
     head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
-    others = {"pbp": by_pbp, "vi": by_vi}
+    others = {"pbp": lambda key, data: toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid)), "vi": by_vi}
     return toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
+
+
+reproduce = partial(toy.reproduce, problem)
 
 
 def scaled_toy1d(key: Key) -> Data:
@@ -108,26 +101,8 @@ def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     return points | means | stds
 
 
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
-    """What the page of a run says."""
-    return toy.words(
-        results,
-        names,
-        title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
-        lead="A network with ten hidden units is fitted to twenty noisy points of a cubic.",
-        where="[-6, 6]",
-        caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
-        "students the one with the teacher's ten hidden units is shown, as in the paper.",
-        alt="The mean and a band of three standard deviations with the training points, one panel for each method.",
-        draw=lambda: bands(folder, names),
-    )
-
-
 def bands(folder: Path, names: Names) -> figures.Drawing:
-    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2).
-
-    Of the students only the smallest, which has the teacher's architecture as in the paper.
-    """
+    """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2)."""
     arrays = figures.figure_arrays(folder)
     others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
     methods, grid = others + students[:1], arrays["grid"]
@@ -144,3 +119,15 @@ def bands(folder: Path, names: Names) -> figures.Drawing:
         figures.label_edges(axes, "x", "y")
         figures.legend_below(figure, axes)
     return figure
+
+
+words = partial(
+    toy.words,
+    title="Toy 1-D regression: Figure 2 of Bayesian Dark Knowledge",
+    lead="A network with ten hidden units is fitted to twenty noisy points of a cubic.",
+    where="[-6, 6]",
+    caption="Mean and three standard deviations for the first draw of the data; dashed, those of HMC. Of the "
+    "students the one with the teacher's ten hidden units is shown, as in the paper.",
+    alt="The mean and a band of three standard deviations with the training points, one panel for each method.",
+    draw=bands,
+)

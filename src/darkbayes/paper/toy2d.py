@@ -11,6 +11,7 @@ targets from the present draw alone and a student trained by SGD. `best` average
 reservoirs, and trains the students by Adam from four starting points, of which the one closest to the teacher is kept.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.paper import toy
-from darkbayes.paper.common import Row, titled_panels
-from darkbayes.report import Names, RunWords, figures
+from darkbayes.paper.common import titled_panels
+from darkbayes.report import Names, figures
 from darkbayes.types import Data
 
 PAPER = {"sgd": 0.246, "sgld": 0.007, "student 2-10-2": 0.031, "student 2-100-2": 0.014, "student 2-10-10-2": 0.009}
@@ -42,12 +43,7 @@ PRESETS = toy.presets(
 EDGE, GRID_LINES = 10.0, 101
 
 
-def reproduce(run: db.Run, preset: toy.Preset, trials: int, seed: int) -> list[Row]:
-    """Run all trials."""
-    return toy.reproduce(run, problem(), preset, trials, seed)
-
-
-def problem() -> toy.Problem:
+def problem(preset: toy.Preset = BEST) -> toy.Problem:
     """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
@@ -56,30 +52,16 @@ def problem() -> toy.Problem:
     def divergence(p: toy.Arrays, q: toy.Arrays) -> float:
         return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
-    queries = db.queries.uniform_box(-EDGE, EDGE)
-    return toy.Problem(
-        posterior, db.outcomes.SoftmaxHead(2), queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER
-    )
+    head, queries = db.outcomes.SoftmaxHead(2), db.queries.uniform_box(-EDGE, EDGE)
+    return toy.Problem(posterior, head, queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER)
+
+
+reproduce = partial(toy.reproduce, problem)
 
 
 def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
     """The training points, and the probability of class 1 on the grid by each method."""
     return {f"probs.{name}": arrays["mean"][:, 1] for name, arrays in methods.items()} | {"x": data.x, "y": data.y}
-
-
-def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
-    """What the page of a run says."""
-    return toy.words(
-        results,
-        names,
-        title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
-        lead="A 2-10-2 network is fitted to twenty points of two classes.",
-        where="a grid on [-10, 10] x [-10, 10]",
-        caption="Predicted probability of class 1 for the first draw of the data. Away from the points a Bayesian "
-        "prediction fades towards one half; the plug-in network stays certain.",
-        alt="Maps of the predicted probability of class 1 with the training points, one for each method.",
-        draw=lambda: class_maps(folder, names),
-    )
 
 
 def class_maps(folder: Path, names: Names) -> figures.Drawing:
@@ -101,3 +83,15 @@ def class_maps(folder: Path, names: Names) -> figures.Drawing:
         axes[0, 0].legend(loc="upper left", fontsize=7)
         figure.colorbar(image, ax=axes, label="predicted probability of class 1", shrink=0.8)
     return figure
+
+
+words = partial(
+    toy.words,
+    title="Toy 2-D classification: Table 2 and Figure 1 of Bayesian Dark Knowledge",
+    lead="A 2-10-2 network is fitted to twenty points of two classes.",
+    where="a grid on [-10, 10] x [-10, 10]",
+    caption="Predicted probability of class 1 for the first draw of the data. Away from the points a Bayesian "
+    "prediction fades towards one half; the plug-in network stays certain.",
+    alt="Maps of the predicted probability of class 1 with the training points, one for each method.",
+    draw=class_maps,
+)

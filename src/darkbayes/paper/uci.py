@@ -17,7 +17,6 @@ import jax
 import numpy as np
 
 import darkbayes as db
-from darkbayes.errors import InvalidInput
 from darkbayes.paper import boston
 from darkbayes.paper.common import Row
 from darkbayes.paper.regression import TRIAL, Experiment, Preset, split_table
@@ -41,10 +40,8 @@ PRESETS = {
     "auto": replace(BEST, step_size="auto"),
     "quick": replace(BEST, trials=2, steps=12_000, burn_in=4_000),
 }
-RIVALS = ("student", "pbp, published")
-"""Ours and the one to beat."""
-UNTOLD = (None,) * len(DATASETS)
-"""For numbers that were published without standard errors."""
+RIVALS = ("student", "pbp, published")  # Ours and the one to beat.
+UNTOLD = (None,) * len(DATASETS)  # For numbers that were published without standard errors.
 PUBLISHED: dict[str, dict[str, tuple[Sequence[float], Sequence[float | None]]]] = {
     "log_likelihood": {
         "vi": ((-2.90, -3.39, -2.39, 0.90, -2.89, -0.98, -3.43), (0.07, 0.02, 0.03, 0.01, 0.01, 0.01, 0.16)),
@@ -62,7 +59,7 @@ layer of 50 units."""
 def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run teacher and student on all splits of all data sets; returns their rows and the published ones."""
     if preset.splits != "standard":
-        raise InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
+        raise db.InvalidInput(f"--splits {preset.splits} does not apply to uci: leave it out")
     rows = []
     for place, name in enumerate(DATASETS):
         table = db.data.load(name)

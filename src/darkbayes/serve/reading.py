@@ -24,8 +24,7 @@ from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
 from darkbayes.tables.reading import is_parquet
 from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema, TableSchema
-from darkbayes.tables.streaming import read_batches
-from darkbayes.tables.unlike import Unlike
+from darkbayes.tables.streaming import Unlike, read_batches
 
 FORMATS = ("PNG", "JPEG")  # Of image files.
 MOST_PIXELS = 2**24  # Of one image file: a few bytes may unpack to more than a machine can hold.

@@ -14,44 +14,32 @@ import numpy as np
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
-from darkbayes.teacher.diagnostics.trace import trace_read
-from darkbayes.teacher.reservoir import Reservoir
-from darkbayes.types import Chain, PyTree
+from darkbayes.teacher.keeping import trace_read
+from darkbayes.types import Chain
 
-PAST_DRAWS = 8
-"""Draws of each chain's reservoir at which gradients are taken, besides the present one."""
-TEMPERATURE_OFF = 0.1
-"""How far from 1 a temperature may be before it is worth a warning: a tenth of the posterior variance."""
-LEAST_POINTS = 6
-"""In the last third of a curve; with fewer neither the fall nor its noise can be told."""
-LEAST_FALL = 0.05
-"""A student whose divergence falls by less than this share over a third of the run has stopped, for all purposes."""
-WELL_ABOVE = 3.0
-"""How many times the teacher's own error a divergence must be before the student is to blame for it."""
+PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
+TEMPERATURE_OFF = 0.1  # How far from 1 a temperature may be without a warning: a tenth of the posterior variance.
+LEAST_POINTS = 6  # In the last third of a curve; with fewer neither the fall nor its noise can be told.
+LEAST_FALL = 0.05  # A student whose divergence falls by less than this share over a third of the run has stopped.
+WELL_ABOVE = 3.0  # How many times the teacher's own error a divergence must be before the student is to blame for it.
 
 
 class RunDiagnostics(NamedTuple):
     """The numbers of one run; None for what its chain does not offer."""
 
     agreement: Agreement
-    temperature: float | None
-    """The configurational temperature, mean over draws of all chains; 1 for the Bayes posterior."""
-    temperature_se: float | None
-    """Its standard error, from the means of the chains, or from the draws of a single one."""
+    temperature: float | None  # The configurational one, mean over draws of all chains; 1 for the Bayes posterior.
+    temperature_se: float | None  # Its standard error, from the means of the chains, or from the draws of a single one.
     kinetic_temperature: float | None
-    noise_to_signal: float | None
-    """The variance of a minibatch gradient over the square of the full gradient, the median over draws."""
-    divergence: float
-    """KL(teacher || student) at the end, mean over the monitored inputs."""
-    teacher_error: float
-    """The divergence that the teacher's finite number of draws alone would explain."""
+    noise_to_signal: float | None  # Variance of a minibatch gradient over the square of the full, median over draws.
+    divergence: float  # KL(teacher || student) at the end, mean over the monitored inputs.
+    teacher_error: float  # The divergence that the teacher's finite number of draws alone would explain.
 
     @property
     def verdict(self) -> Verdict:
         return self.agreement.verdict
 
     def numbers(self) -> dict[str, float | int | str | None]:
-        """All numbers by name, in a form for JSON."""
         numbers = self.agreement._asdict() | self._asdict()
         del numbers["verdict"], numbers["agreement"]
         return {"code": self.verdict.code} | _finite(numbers)
@@ -61,13 +49,10 @@ class Plateau(NamedTuple):
     """How a divergence behaved over the last third of a run."""
 
     since: int
-    level: float
-    """The mean over it."""
-    fall: float
-    """Along the line of least squares, with its standard error."""
+    level: float  # The mean over it.
+    fall: float  # Along the line of least squares, with its standard error.
     error: float
-    stopped: bool
-    """Whether it no longer falls while well above the teacher's own error."""
+    stopped: bool  # Whether it no longer falls while well above the teacher's own error.
 
 
 class Diagnosis(NamedTuple):
@@ -98,8 +83,7 @@ class Diagnosis(NamedTuple):
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
     """With None for what is no finite number, as JSON has none."""
-    unknown = {name: None for name, value in numbers.items() if isinstance(value, float) and not np.isfinite(value)}
-    return numbers | unknown
+    return {name: None if isinstance(one, float) and not np.isfinite(one) else one for name, one in numbers.items()}
 
 
 def diagnose(
@@ -119,7 +103,12 @@ def diagnose(
 def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
     values, stride = trace_read(state.trace)
     judged = agreement(values, stride * int(chain.thin))
-    draws = _some_draws(state.teacher.draws, state.reservoir)
+    draws, reservoir = jax.tree.map(lambda leaf: leaf[:, None], state.teacher.draws), state.reservoir
+    filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
+    if reservoir is not None and filled:
+        # Some past draws as well, evenly over the slots: as long as they fill, their order is that of time.
+        rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
+        draws = jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), draws, reservoir.slots)
     flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.
     gradients = gradient_noise(chain, flat, jax.random.key(0))
@@ -132,17 +121,6 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     kinetic = chains_kinetic_temperature(state.teacher.states)
     teacher_error = monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0))
     return RunDiagnostics(judged, temperature, error, kinetic, noise, divergence, teacher_error)
-
-
-def _some_draws(present: PyTree, reservoir: Reservoir | None) -> PyTree:
-    """The present draws and some past ones, ``[chains, draws, ...]``."""
-    present = jax.tree.map(lambda leaf: leaf[:, None], present)
-    filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
-    if reservoir is None or filled == 0:
-        return present
-    # Evenly over the slots: as long as they fill, their order is that of time.
-    rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
-    return jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), present, reservoir.slots)
 
 
 def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:
@@ -174,8 +152,6 @@ def _verdict(runs: Sequence[RunDiagnostics]) -> Verdict:
 
 def find_plateau(curve: Sequence[tuple[int, float]], teacher_error: float) -> Plateau | None:
     """Look at the last third of a curve of ``(step, divergence)``; None where it has too few points.
-
-    `teacher_error` is the divergence that the teacher's finite number of draws alone would explain.
 
     >>> falling = [(step, 1 / step) for step in range(1, 100)]
     >>> flat = [(step, 1 / min(step, 20)) for step in range(1, 100)]

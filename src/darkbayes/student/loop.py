@@ -26,14 +26,24 @@ from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
-from darkbayes.student.queries.inputs import Context, Queries, ask
-from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.student.queries import Context, Queries
 from darkbayes.teacher.chain import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
-from darkbayes.teacher.diagnostics.trace import Trace, trace_add, trace_init
-from darkbayes.teacher.reservoir import Reservoir, reservoir_add, reservoir_init, reservoir_pick
+from darkbayes.teacher.keeping import (
+    Average,
+    Reservoir,
+    Trace,
+    average_add,
+    average_init,
+    reservoir_add,
+    reservoir_init,
+    reservoir_pick,
+    trace_add,
+    trace_init,
+)
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
+HELD_OUT = 256  # Queries that the student does not learn from.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +66,15 @@ class Settings:
     """Students to train from different starting weights on the same targets; `best` is the one to keep."""
 
 
+def ask(queries: Queries, rows_key: Key, key: Key, number: int, context: Context) -> Array:
+    """So many queries of a generator, from training inputs drawn at random."""
+    x = context.inputs[jax.random.randint(rows_key, (number,), 0, len(context.inputs))]
+    asked = queries(key, x, context)
+    if asked.shape != x.shape:
+        raise InvalidInput(f"queries have shape {asked.shape}, not that of their inputs, {x.shape}")
+    return asked
+
+
 class DistillationState(NamedTuple):
     """All that a distillation carries from round to round."""
 
@@ -64,27 +83,20 @@ class DistillationState(NamedTuple):
     teacher: Chains
     reservoir: Reservoir | None
     average: Average
-    trace: Trace
-    """What each chain predicted over the whole run, at a few of the monitored inputs."""
-    students: PyTree
-    """The weights of each restart of the student, along the first axis."""
+    trace: Trace  # What each chain predicted over the whole run, at a few of the monitored inputs.
+    students: PyTree  # The weights of each restart of the student, along the first axis.
     optimisers: PyTree
-    updates: Array
-    """How many updates the student has made."""
-    failed_update: Array
-    """The first update of which some loss was not finite; -1 as long as all is well."""
+    updates: Array  # How many updates the student has made.
+    failed_update: Array  # The first update of which some loss was not finite; -1 as long as all is well.
 
 
 class Snapshot(NamedTuple):
     """Where a distillation stands between two chunks."""
 
     state: DistillationState
-    step: int
-    """Steps that each chain has taken."""
-    loss: float | None
-    """The mean loss over the last chunk of the best student; None during burn-in."""
-    divergence: float | None
-    """KL(teacher so far || best student), mean over the monitored inputs."""
+    step: int  # Steps that each chain has taken.
+    loss: float | None  # The mean loss over the last chunk of the best student; None during burn-in.
+    divergence: float | None  # KL(teacher so far || best student), mean over the monitored inputs.
 
 
 class Distillation(eqx.Module):
@@ -195,11 +207,8 @@ class Distillation(eqx.Module):
     @eqx.filter_jit
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
-
-        def divergence(params: PyTree) -> Array:
-            return jnp.mean(self.student.divergence(params, state.average, self.monitor))
-
-        return jax.vmap(divergence)(state.students)
+        student, x = self.student, self.monitor
+        return jax.vmap(lambda params: jnp.mean(student.divergence(params, state.average, x)))(state.students)
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
@@ -214,10 +223,8 @@ class Distillation(eqx.Module):
         """Refuse a length that ends before the first draw is kept."""
         burn_in, thin = int(self.chain.burn_in), int(self.chain.thin)
         if require_count("steps", steps) < burn_in + thin:
-            raise InvalidInput(
-                f"steps={steps} ends before the first draw is kept: use at least {burn_in + thin} "
-                f"(burn_in={burn_in} and thin={thin})"
-            )
+            least = f"at least {burn_in + thin} (burn_in={burn_in} and thin={thin})"
+            raise InvalidInput(f"steps={steps} ends before the first draw is kept: use {least}")
         return int(steps)
 
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
@@ -236,8 +243,7 @@ def distillation(
     """Check the parts against each other and put them together.
 
     Args:
-        chain, student: the teacher and the student.
-        queries: where the student asks.
+        chain, student, queries: the teacher, the student, and where it asks.
         settings: how to run it.
         monitor: inputs at which the teacher's predictions are averaged and compared with the student's while it runs;
             256 queries that the student does not learn from by default.
@@ -248,30 +254,26 @@ def distillation(
     given, least = vars(settings or Settings()), {"reservoir": 0, "reservoir_picks": 0}
     settings = Settings(**{name: require_count(name, value, least.get(name, 1)) for name, value in given.items()})
     if int(chain.thin) % settings.update_every:
-        raise InvalidInput(
-            f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, "
-            "so that the student's turns fit between two kept draws"
-        )
+        why = "so that the student's turns fit between two kept draws"
+        raise InvalidInput(f"update_every={settings.update_every} must divide the chain's thin={chain.thin}, {why}")
     student.check(chain.inputs)
     draw = eqx.filter_eval_shape(chain.init, jax.random.key(0)).params
     says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
     student.head.check_teacher(chain.posterior.likelihood, says)
-    inputs = _held_out(chain, queries) if monitor is None else as_inputs(monitor)
-    if inputs.shape[1:] != chain.inputs.shape[1:]:
-        raise InvalidInput(
-            f"monitor has inputs of shape {inputs.shape[1:]}, but the teacher's are of shape {chain.inputs.shape[1:]}"
-        )
+    if monitor is not None:
+        inputs = as_inputs(monitor)
+        given, wanted = inputs.shape[1:], chain.inputs.shape[1:]
+        if given != wanted:
+            raise InvalidInput(f"monitor has inputs of shape {given}, but the teacher's are of shape {wanted}")
+    else:
+        # Under a key of their own, which no run's key leads to.
+        init_key, rows_key, query_key = jax.random.split(jax.random.key(HELD_OUT), 3)
+        draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
+        inputs = ask(queries, rows_key, query_key, HELD_OUT, Context(chain.posterior, draws, chain.inputs))
     parts = Distillation(chain, student, queries, settings, inputs)
     # What cannot be traced is found now, not after the burn-in.
     eqx.filter_eval_shape(parts._update, eqx.filter_eval_shape(parts.init, jax.random.key(0)))
     return parts
-
-
-def _held_out(chain: Chain, queries: Queries, number: int = 256) -> Array:
-    """Queries under a key of their own, which no run's key leads to."""
-    init_key, rows_key, query_key = jax.random.split(jax.random.key(number), 3)
-    draws = jax.tree.map(lambda leaf: leaf[None], chain.init(init_key).params)
-    return ask(queries, rows_key, query_key, number, Context(chain.posterior, draws, chain.inputs))
 
 
 def run_rounds(
@@ -333,12 +335,9 @@ def distil(
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
 
     Args:
-        chain, student: the teacher and the student.
-        queries: where the student asks.
-        key: where the randomness comes from.
-        steps: steps of each chain, burn-in included.
-        settings: how to run it.
-        monitor: inputs at which the two are compared while it runs; see `distillation`.
+        chain, student, queries: the teacher, the student, and where it asks.
+        key, steps: where the randomness comes from, and the steps of each chain, burn-in included.
+        settings, monitor: how to run it, and inputs at which the two are compared meanwhile; see `distillation`.
         quiet: no progress bar.
 
     Returns:
@@ -370,9 +369,8 @@ def follow(
     label: str | None = None,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> tuple[DistillationState, list[tuple[int, float]]]:
-    """Run a distillation, or several `side_by_side`, to its end, with a bar that says `label` unless it is None.
+    """Run a distillation, or several `side_by_side`, to its end or the `deadline` and show a bar; `watch` sees all.
 
-    Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. `watch` sees every snapshot.
     Returned are the last state, and the divergence of the student from its teacher over the steps.
     """
     curve, start = [], steps_of(state.teacher.step)
@@ -389,7 +387,6 @@ def winners(divergences: ArrayLike, state: DistillationState) -> np.ndarray:
     """The student closest to its teacher, of each run where there are several; one that is not finite never wins."""
     known = np.where(np.isnan(divergences), np.inf, divergences)
     if not np.isfinite(known).any(axis=-1).all():
-        raise Divergence(
-            f"the student diverged: after {steps_of(state.updates)} updates it predicts nothing finite; {REMEDY}"
-        )
+        after = f"after {steps_of(state.updates)} updates"
+        raise Divergence(f"the student diverged: {after} it predicts nothing finite; {REMEDY}")
     return known.argmin(axis=-1)

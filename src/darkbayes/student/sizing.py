@@ -19,10 +19,10 @@ from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.estimates import standard_error
 from darkbayes.model.posterior import Draw, Posterior
-from darkbayes.student.loop import REMEDY
+from darkbayes.student.loop import REMEDY, ask
 from darkbayes.student.network import Student
-from darkbayes.student.queries.inputs import Context, Queries, ask
-from darkbayes.teacher.average import Average, average_add, average_init
+from darkbayes.student.queries import Context, Queries
+from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.types import Array, Key, PyTree
 
 WORTH_HAVING = 0.1
@@ -34,8 +34,7 @@ class Sized(NamedTuple):
 
     student: Student
     params: PyTree
-    hidden: tuple[int, ...]
-    """The widths of its hidden layers."""
+    hidden: tuple[int, ...]  # The widths of its hidden layers.
     curve: list[dict[str, Any]]
     """A row of results for each candidate: its KL from the teacher and its number of parameters."""
 
@@ -94,15 +93,12 @@ def size_student(
     Args:
         posterior: what the draws are of.
         draws: the teacher's draws, with one or more axes of draws in front, as `sample` or a reservoir hold them.
-        x: the training inputs, from which queries start.
-        make: makes a student from the widths of its hidden layers.
+        x, make: the training inputs, from which queries start, and what makes a student of the widths of hidden layers.
         queries: where the students ask; they are judged at others of the same kind.
         key: where the randomness comes from.
-        start: the widths of the first candidate's hidden layers, which are doubled together.
-        most: the largest width to try.
+        start, most: the widths of the first candidate's hidden layers, doubled together, and the largest to try.
         updates: updates of each candidate; make it enough for the widest.
-        query_batch: queries of each update.
-        picks: draws that each update's targets are averaged over.
+        query_batch, picks: queries of each update, and draws that its targets are averaged over.
         restarts: starting points of each candidate; the divergence is their mean, the best of them is returned.
         held_out: queries to judge by.
 
@@ -166,9 +162,7 @@ def _better(before: np.ndarray, now: np.ndarray) -> bool:
     return bool(fall > max(2 * np.sqrt(square), WORTH_HAVING * before.mean()))
 
 
-def _row(
-    student: Student, hidden: tuple[int, ...], params: PyTree, divergences: np.ndarray, x: Array
-) -> dict[str, Any]:
+def _row(student: Student, hidden: tuple[int, ...], params: PyTree, divergences: np.ndarray, x: Array) -> dict:
     """A candidate as a row of results; its error is over its starting points."""
     values = divergences.mean(axis=1)
     widths = x[0].size, *hidden, student.head.width

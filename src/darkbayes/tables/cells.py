@@ -16,18 +16,13 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.schema import Frame
 
-MISSING = frozenset(
-    ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
-)
-"""Texts that say that a value is missing."""
-TRUTH = ("false", "true")
-"""What truth values are called, however they are spelled."""
+_GAPS = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
+MISSING = frozenset(_GAPS)  # Texts that say that a value is missing.
+TRUTH = ("false", "true")  # What truth values are called, however they are spelled.
 NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)")
 """What reads as a number."""
-PADDED = re.compile(r"[+-]?0[0-9]+")
-"""Digits that begin with a zero: codes rather than numbers."""
-MOST_QUOTED = 60
-"""Characters of a value that messages quote."""
+PADDED = re.compile(r"[+-]?0[0-9]+")  # Digits that begin with a zero: codes rather than numbers.
+MOST_QUOTED = 60  # Characters of a value that messages quote.
 
 
 def is_missing(value: Any) -> bool:
@@ -82,10 +77,7 @@ def text_of(value: Any) -> str | None:
 
 
 def category_of(value: Any, known: tuple[str, ...]) -> str | None:
-    """The category that a cell holds, None where it is missing; errors as for `number_of`.
-
-    It is one of those known, or what the cell says. A truth value is the category that says the same in other letters,
-    a number the one that is the same number in other digits.
+    """The category that a cell holds, one of those known in whatever spelling, else what it says; None if missing.
 
     >>> category_of("TRUE", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
     ('true', '1', '1')
@@ -144,10 +136,7 @@ def quoted(value: Any) -> str:
 def read_cells(
     cells: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...] | None]
 ) -> tuple[Frame, list[tuple[int, str]]]:
-    """The columns of numpy or arrow that are wanted, as a frame; and the rows that hold something else, and why.
-
-    What is wanted is as `TableSchema.wanted` has it; each row is reported once, in order.
-    """
+    """The columns that are wanted (`TableSchema.wanted`), and the rows that hold something else: each once, and why."""
     frame, strays = {}, {}
     for name, known in wanted.items():
         frame[name], wrong = _numbers(cells[name]) if known is None else _categories(cells[name], known)
@@ -156,12 +145,26 @@ def read_cells(
 
 
 def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
-    if not isinstance(cells, np.ndarray):
-        values, wrong = _arrow_numbers(cells)
-    elif cells.dtype.kind in "iuf":
-        values, wrong = cells.astype(np.float64), {}
+    wrong = {}
+    if isinstance(cells, np.ndarray):
+        if cells.dtype.kind not in "iuf":
+            return _each(cells, number_of, np.empty(len(cells), np.float64))
+        values = cells.astype(np.float64)
+    elif is_number(cells.type):
+        values = floats(cells)
     else:
-        return _each(cells, number_of, np.empty(len(cells), np.float64))
+        pa, texts = arrow(), trimmed(cells)
+        try:
+            numeric = texts.cast(pa.float64())
+        except pa.ArrowInvalid:
+            numeric = None
+        # Arrow reads "NAN" and "nan(1)" as well.
+        if numeric is None or pa.compute.any(pa.compute.is_nan(numeric)).as_py():
+            fits = pa.compute.match_substring_regex(texts, f"^{NUMBER.pattern}$")
+            stray = np.flatnonzero(~pa.compute.fill_null(fits, True).to_numpy(zero_copy_only=False)).tolist()
+            wrong = {row: f"{quoted(texts[row].as_py())}, not a number" for row in stray}
+            numeric = pa.compute.if_else(fits, texts, pa.scalar(None, texts.type)).cast(pa.float64())
+        values = floats(numeric)
     return values, dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite") | wrong
 
 
@@ -189,24 +192,6 @@ def _each(cells: np.ndarray, read: Callable[[Any], Any], values: np.ndarray) -> 
         except ValueError as problem:
             wrong[row] = str(problem)
     return values, wrong
-
-
-def _arrow_numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
-    pa, wrong = arrow(), {}
-    if not is_number(cells.type):
-        texts = trimmed(cells)
-        try:
-            numeric = texts.cast(pa.float64())
-        except pa.ArrowInvalid:
-            numeric = None
-        # Arrow reads "NAN" and "nan(1)" as well.
-        if numeric is None or pa.compute.any(pa.compute.is_nan(numeric)).as_py():
-            fits = pa.compute.match_substring_regex(texts, f"^{NUMBER.pattern}$")
-            stray = np.flatnonzero(~pa.compute.fill_null(fits, True).to_numpy(zero_copy_only=False)).tolist()
-            wrong = {row: f"{quoted(texts[row].as_py())}, not a number" for row in stray}
-            numeric = pa.compute.if_else(fits, texts, pa.scalar(None, texts.type)).cast(pa.float64())
-        cells = numeric
-    return floats(cells), wrong
 
 
 def trimmed(values: Any) -> Any:

@@ -23,10 +23,8 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import NUMBER, PADDED, TRUTH, float_of, is_missing, objects, quoted, read_cells, text_of
 from darkbayes.tables.schema import Frame, TableSchema
 
-SHOWN = 5
-"""How many names, lines or cells a message lists before it counts the others."""
-MOST_COMPARED = 1000
-"""Names, and characters of one, among which the nearest is sought: a header may have millions."""
+SHOWN = 5  # How many names, lines or cells a message lists before it counts the others.
+MOST_COMPARED = 1000  # Names, and characters of one, among which the nearest is sought: a header may have millions.
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.' ]*,\d+", re.ASCII)
 _YEAR, _MONTH, _DAY = r"(?:\d{4}|\d{2})", r"(?:0?[1-9]|1[0-2])", r"(?:0?[1-9]|[12]\d|3[01])"
@@ -107,7 +105,7 @@ def from_columns(data: Any, names: Sequence[str] | None = None, source: str = "t
 
 
 def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Column:
-    """A column from an array, a pandas series or a list."""
+    """A column from an array, a pandas series or a list: of whatever Python holds."""
     values = values if hasattr(values, "dtype") else objects(values)
     if str(values.dtype) == "category":
         # Whoever declares categories means them, be they numbers.
@@ -118,11 +116,7 @@ def _column_of_values(name: str, values: Any, place: Callable[[int], str]) -> Co
         return Column("number", np.array(values, np.float64))
     if values.dtype.kind in "mM":
         return dates(name, str(next(iter(values), values.dtype)))
-    return _column_of_objects(name, np.asarray(values, object), place)
-
-
-def _column_of_objects(name: str, values: np.ndarray, place: Callable[[int], str]) -> Column:
-    """A column of whatever Python holds: numbers, strings, truth values, None."""
+    values = np.asarray(values, object)
     plain = [None if is_missing(value) else value for value in values.tolist()]
     there = [value for value in plain if value is not None]
     for value in there:

@@ -22,14 +22,11 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import require_distinct
 
-DELIMITERS = ",;\t|"
-"""What may separate the columns, if nobody says."""
-BLOCK = 8 * 2**20
-"""Bytes that are read at a time."""
-MOST_ROW = 64 * 2**20
-"""Bytes of the longest row; beyond it, a quote was not closed."""
-SAMPLE = 2**20
-"""Bytes in which the delimiter is looked for."""
+Source = Path | bytes  # A file, or the content of one.
+DELIMITERS = ",;\t|"  # What may separate the columns, if nobody says.
+BLOCK = 8 * 2**20  # Bytes that are read at a time.
+MOST_ROW = 64 * 2**20  # Bytes of the longest row; beyond it, a quote was not closed.
+SAMPLE = 2**20  # Bytes in which the delimiter is looked for.
 
 _NEWLINE, _QUOTE = 10, 34
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -41,8 +38,7 @@ class BadRow:
 
     line: int
     reason: str
-    unit: str = "line"
-    """What `line` counts."""
+    unit: str = "line"  # What `line` counts.
 
     def __str__(self) -> str:
         return f"{self.unit} {self.line}: {self.reason}"
@@ -53,8 +49,7 @@ class Block:
     """Whole rows of a file, as bytes."""
 
     data: bytes
-    line: int
-    """The number of its first line."""
+    line: int  # The number of its first line.
     delimiter: str
 
     def lines(self, rows: int) -> np.ndarray:
@@ -72,7 +67,7 @@ class Block:
 
 
 @contextlib.contextmanager
-def open_csv(source: Path | bytes, delimiter: str | None = None) -> Iterator["CsvFile"]:
+def open_csv(source: Source, delimiter: str | None = None) -> Iterator["CsvFile"]:
     """A CSV file, which may be compressed by gzip, or the content of one."""
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
         compressed = not isinstance(source, bytes) and stream.read(2) == b"\x1f\x8b"
@@ -86,7 +81,14 @@ class CsvFile:
 
     def __init__(self, path: str, stream: BinaryIO, chunks: Iterator[bytes], delimiter: str | None):
         self.path, self._stream, self._chunks = path, stream, chunks
-        self._rest, self._line = _head(path, chunks), 1
+        head = next(chunks, b"")
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
+        if head.startswith(b"PK\x03\x04"):
+            raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
+        if b"\x00" in head:
+            raise InvalidInput(f"{path} holds bytes that are no text: a table is a CSV or a Parquet file")
+        self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.
         self.delimiter = delimiter or sniff(self._rest[:SAMPLE])
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\n\r':
             rule = "the delimiter must be one character other than a quote or a line end"
@@ -113,9 +115,15 @@ class CsvFile:
         first, self._rest = self._rest[: ends[0]], self._rest[ends[0] + 1 :]
         _require_utf8(self.path, first, self._line)
         self._line += first.count(b"\n") + 1
-        row = next(csv.reader(io.StringIO(first.decode(), newline=""), delimiter=self.delimiter))
+        header = first.decode()
+        row = next(csv.reader(io.StringIO(header, newline=""), delimiter=self.delimiter))
         names = [name.strip() or f"column {k}" for k, name in enumerate(row, 1)]
-        self._require_several(first.decode(), names)
+        others = [mark for mark in DELIMITERS if mark != self.delimiter and mark in header]
+        if len(names) == 1 and others:
+            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
+            alone = f"has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
+            hint = f"its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
+            raise InvalidInput(f"{self.path} {alone}, but {hint}")
         require_distinct(names, self.path)
         return tuple(names)
 
@@ -127,14 +135,6 @@ class CsvFile:
     def _unclosed(self, line: int) -> InvalidInput:
         remedy = "close it, or double the quotes that belong to the text"
         return InvalidInput(f"{self.path}: a quote that opens in the row of line {line} is not closed: {remedy}")
-
-    def _require_several(self, header: str, names: list[str]) -> None:
-        others = [mark for mark in DELIMITERS if mark != self.delimiter and header.count(mark)]
-        if len(names) == 1 and others:
-            likely, shown = max(others, key=header.count), header if len(header) <= 60 else header[:60] + "..."
-            alone = f"has one column only if {_NAMES.get(self.delimiter, repr(self.delimiter))} separates them"
-            hint = f"its first line ({shown!r}) has {_NAMES[likely]}: is {likely!r} the delimiter?"
-            raise InvalidInput(f"{self.path} {alone}, but {hint}")
 
     def blocks(self) -> Iterator[Block]:
         """All rows below the header."""
@@ -204,7 +204,7 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
     return np.asarray(ends, np.int64)
 
 
-def name_of(source: Path | bytes) -> str:
+def name_of(source: Source) -> str:
     """What messages call a file, or a table that came without one."""
     return "the table" if isinstance(source, bytes) else str(source)
 
@@ -217,18 +217,6 @@ def _universal(stream: io.BufferedIOBase) -> Iterator[bytes]:
         if text := ends.decode(chunk.decode("latin-1")):
             yield text.encode("latin-1")
     yield ends.decode("", final=True).encode()
-
-
-def _head(path: str, chunks: Iterator[bytes]) -> bytes:
-    """The first bytes, without the mark that says UTF-8; what is no CSV file is refused."""
-    head = next(chunks, b"")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
-    if head.startswith(b"PK\x03\x04"):
-        raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
-    if b"\x00" in head:
-        raise InvalidInput(f"{path} holds bytes that are no text: a table is a CSV or a Parquet file")
-    return head.removeprefix(b"\xef\xbb\xbf")
 
 
 def _require_utf8(path: str, data: bytes, line: int) -> None:

@@ -23,10 +23,8 @@ from darkbayes.tables.schema import ImageSchema
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """How the names of images end, in small or capital letters."""
-MOST_SIDE = 64
-"""Pixels of the longest side that a network gets to see."""
-BATCH_IMAGES = 256
-"""Images that are read at a time for prediction."""
+MOST_SIDE = 64  # Pixels of the longest side that a network gets to see.
+BATCH_IMAGES = 256  # Images that are read at a time for prediction.
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 
 
@@ -79,15 +77,15 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
 
 def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
     """Read the images of a folder that has a subfolder per class; hidden files and other kinds are passed over."""
-    by_class, notes = _by_class(Path(path))
-    if len(by_class) == 1:
-        raise InvalidInput(f"{path} has images of one class alone, {next(iter(by_class))!r}: at least two are needed")
-    paths, labels = _flat(by_class)
+    paths, labels, notes = _by_class(Path(path))
+    counts = Counter(labels)
+    if len(counts) == 1:
+        raise InvalidInput(f"{path} has images of one class alone, {labels[0]!r}: at least two are needed")
     if len(paths) < LEAST_ROWS:
         needed = f"at least {LEAST_ROWS} are needed, and hundreds for good results"
         raise InvalidInput(f"{path} has {len(paths)} images: {needed}")
-    counts = Counter(labels).values()
-    notes.insert(0, f"{len(paths)} images of {len(by_class)} classes: {min(counts)} to {max(counts)} each")
+    fewest, most = min(counts.values()), max(counts.values())
+    notes.insert(0, f"{len(paths)} images of {len(counts)} classes: {fewest} to {most} each")
     (height, width), note = _common_size(list(_read(paths, _size)))
     notes.append(note)
     images = np.empty((len(paths), 3, height, width), np.uint8)
@@ -96,7 +94,7 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
     if _is_grey(images):
         images = np.ascontiguousarray(images[:, :1])
     notes.append("they are grey" if images.shape[1] == 1 else "they are in three colours")
-    return ImageFolder(images, objects(labels), paths, tuple(by_class), notes)
+    return ImageFolder(images, objects(labels), paths, tuple(counts), notes)
 
 
 def infer_image_schema(folder: ImageFolder, target: Any, rows: np.ndarray | None = None) -> ImageSchema:
@@ -120,7 +118,12 @@ def image_array(source: Path | bytes, schema: ImageSchema) -> np.ndarray:
     except _unreadable() as problem:
         name = "what was given" if isinstance(source, bytes) else source
         raise InvalidInput(f"{name} cannot be read as an image: {problem}") from None
-    return image if schema.channels == 3 else _grey(image)
+    if schema.channels == 3:
+        return image
+    if _is_grey(image[None]):
+        return image[:1]
+    brightness = np.asarray([0.299, 0.587, 0.114])
+    return np.rint(np.tensordot(brightness, image.astype(np.float64), axes=1)).astype(np.uint8)[None]
 
 
 class ImageBatches:
@@ -187,13 +190,11 @@ def read_image_batches(
         raise InvalidInput(f"{source} is not there: give an image or a folder of images")
     paths, labels, notes = [source], None, []
     if target:
-        by_class, notes = _by_class(source)
-        ((_, classes),) = schema.target.columns.items()
-        strange = [name for name in by_class if name not in classes]
-        if strange:
+        paths, labels, notes = _by_class(source)
+        (classes,) = schema.target.columns.values()
+        if strange := [name for name in dict.fromkeys(labels) if name not in classes]:
             known = listed(classes)
             raise InvalidInput(f"{source} has folders for {listed(strange)}, which the model does not know: {known}")
-        paths, labels = _flat(by_class)
     elif source.is_dir():
         paths = _images_in(source) or [path for folder in _folders_in(source) for path in _images_in(folder)]
     if not paths:
@@ -201,8 +202,8 @@ def read_image_batches(
     return ImageBatches(paths, labels, schema, rows, on_bad == "skip", notes)
 
 
-def _by_class(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
-    """The images of each class, and what was passed over."""
+def _by_class(path: Path) -> tuple[list[Path], list[str], list[str]]:
+    """All images, class by class; the class of each; and what was passed over."""
     if not path.is_dir():
         raise InvalidInput(f"{path} is not a folder: images come in a folder that has a subfolder per class")
     by_class, empty = {}, []
@@ -219,14 +220,9 @@ def _by_class(path: Path) -> tuple[dict[str, list[Path]], list[str]]:
     notes = [f"folders without images are left out: {listed(empty)}"] if empty else []
     if beside := _images_in(path):
         notes.append(f"{len(beside)} image{'s' if len(beside) > 1 else ''} outside the folders of classes: not read")
-    numeric = all(_is_integer(name) for name in by_class)
-    return {name: by_class[name] for name in sorted(by_class, key=int if numeric else str)}, notes
-
-
-def _flat(by_class: dict[str, list[Path]]) -> tuple[list[Path], list[str]]:
-    """All images, and the class of each."""
-    paths = [path for images in by_class.values() for path in images]
-    return paths, [name for name, images in by_class.items() for _ in images]
+    names = sorted(by_class, key=int if all(map(_is_integer, by_class)) else str)
+    paths, labels = zip(*((image, name) for name in names for image in by_class[name]), strict=True)
+    return list(paths), list(labels), notes
 
 
 def _is_integer(name: str) -> bool:
@@ -261,7 +257,6 @@ def _unreadable() -> tuple[type[Exception], ...]:
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Height and width of an image, from its first bytes."""
     with _pillow().Image.open(path) as image:
         turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return image.size if turned else image.size[::-1]
@@ -298,32 +293,19 @@ def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:
     """An image as uint8 ``[3, height, width]``."""
     pillow = _pillow()
     with pillow.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
-        image = _in_colours(pillow.ImageOps.exif_transpose(opened))
+        image = pillow.ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I"):
+            # Sixteen bits for each grey, of which Pillow's own conversion would cut off all beyond 255.
+            deep = np.asarray(image)
+            image = pillow.Image.fromarray((deep / 257 if deep.max() > 255 else deep).astype(np.uint8))
+        elif image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+            image = image.convert("RGBA")
+            image = pillow.Image.alpha_composite(pillow.Image.new("RGBA", image.size, "white"), image)
+        image = image.convert("RGB")
     if image.size != (width, height):
         image = image.resize((width, height), pillow.Image.Resampling.BILINEAR)
     return np.moveaxis(np.asarray(image, np.uint8), -1, 0)
 
 
-def _in_colours(image: Any) -> Any:
-    pillow = _pillow()
-    if image.mode.startswith("I"):
-        # Sixteen bits for each grey, of which Pillow's own conversion would cut off all beyond 255.
-        deep = np.asarray(image)
-        return pillow.Image.fromarray((deep / 257 if deep.max() > 255 else deep).astype(np.uint8)).convert("RGB")
-    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = pillow.Image.new("RGBA", image.size, "white")
-        return pillow.Image.alpha_composite(white, image).convert("RGB")
-    return image.convert("RGB")
-
-
 def _is_grey(images: np.ndarray) -> bool:
     return all(bool((images[:, 0] == images[:, k]).all()) for k in (1, 2))
-
-
-def _grey(image: np.ndarray) -> np.ndarray:
-    """A colour image in grey, by the brightness of its colours; a grey one as it is."""
-    if _is_grey(image[None]):
-        return image[:1]
-    weights = np.asarray([0.299, 0.587, 0.114])
-    return np.rint(np.tensordot(weights, image.astype(np.float64), axes=1)).astype(np.uint8)[None]

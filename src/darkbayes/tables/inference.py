@@ -14,16 +14,11 @@ from darkbayes.tables.cells import NUMBER, missing_in
 from darkbayes.tables.columns import Column, Table, listed, require_columns, unusable
 from darkbayes.tables.schema import Category, Number, TableSchema, standardising
 
-LEAST_ROWS = 10
-"""Rows with a target that a table must have."""
-FEW_ROWS = 50
-"""Rows with a target below which a note warns that they are few."""
-MOST_CATEGORIES = 50
-"""Categories of a column that get an input; the rarest of more count as unknown."""
-DISTINCT = 0.9
-"""Share of different values above which text is taken for an identifier."""
-MOST_WIDTH = 50_000
-"""Inputs that a network may have."""
+LEAST_ROWS = 10  # Rows with a target that a table must have.
+FEW_ROWS = 50  # Rows with a target below which a note warns that they are few.
+MOST_CATEGORIES = 50  # Categories of a column that get an input; the rarest of more count as unknown.
+DISTINCT = 0.9  # Share of different values above which text is taken for an identifier.
+MOST_WIDTH = 50_000  # Inputs that a network may have.
 
 
 def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:

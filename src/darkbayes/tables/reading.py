@@ -14,10 +14,9 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import MISSING, PADDED, arrow, coded, floats, is_number, is_text, plain, read_cells, trimmed
 from darkbayes.tables.columns import Column, Table, column_of_texts, dates, first_of, require_distinct, strange
-from darkbayes.tables.csvfile import BadRow, Block, name_of, open_csv
+from darkbayes.tables.csvfile import BadRow, Block, Source, name_of, open_csv
 
-BUFFER = 2**20
-"""Bytes of a Parquet file's column that are read at a time."""
+BUFFER = 2**20  # Bytes of a Parquet file's column that are read at a time.
 
 
 def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) -> Table:
@@ -31,9 +30,11 @@ def read_table(path: str | os.PathLike[str], *, delimiter: str | None = None) ->
     (array([12.5,  nan]), 'text', 'line 3')
     """
     path = existing(path)
-    table = _read_parquet(path) if is_parquet(path) else _read_csv(path, delimiter)
-    if not table.rows:
-        raise no_rows(str(path), len(table.columns))
+    names, rows, lines, unit = _parquet_rows(path) if is_parquet(path) else _csv_rows(path, delimiter)
+    if rows is None or not rows.num_rows:
+        raise no_rows(str(path), len(names))
+    table = Table({}, lines, unit, str(path))
+    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
     return table
 
 
@@ -52,7 +53,7 @@ def no_rows(source: str, columns: int) -> InvalidInput:
     return InvalidInput(f"{source} has the names of {columns} columns, but no rows: is it the right file?")
 
 
-def is_parquet(source: Path | bytes) -> bool:
+def is_parquet(source: Source) -> bool:
     """Whether the first bytes are those of a Parquet file."""
     if isinstance(source, bytes):
         return source.startswith(b"PAR1")
@@ -60,7 +61,7 @@ def is_parquet(source: Path | bytes) -> bool:
         return stream.read(4) == b"PAR1"
 
 
-def open_parquet(source: Path | bytes) -> Any:
+def open_parquet(source: Source) -> Any:
     """A Parquet file that is open for reading."""
     pa = arrow()
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
@@ -73,8 +74,7 @@ def open_parquet(source: Path | bytes) -> Any:
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:
     """A block's rows as a table of arrow; the line of each; and the rows that have too many or too few fields.
 
-    Columns are named by their numbers, and those in `types` are read: all as texts where a cell that should be a number
-    is none.
+    Columns go by their numbers, and those in `types` are read: all as texts where a cell should be a number and is not.
     """
     pa = arrow()
     try:
@@ -119,7 +119,7 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
     return rows, ragged
 
 
-def _read_csv(path: Path, delimiter: str | None) -> Table:
+def _csv_rows(path: Path, delimiter: str | None) -> tuple[Any, Any, np.ndarray, Any]:
     pa = arrow()
     with open_csv(path, delimiter) as file:
         types = dict.fromkeys(range(len(file.names)), pa.string())
@@ -129,27 +129,18 @@ def _read_csv(path: Path, delimiter: str | None) -> Table:
         separates = f"{file.delimiter!r} was taken to separate columns"
         remedy = "Put quotes around text that holds it, or correct these lines"
         raise InvalidInput(f"{path}: {first_of(bad)} ({separates}). {remedy}")
-    if not parts:
-        raise no_rows(str(path), len(file.names))
-    lines = np.concatenate([numbers for _, numbers, _ in parts])
-    return _table(path, file.names, pa.concat_tables([rows for rows, _, _ in parts]), lines, "line")
+    lines = np.concatenate([np.empty(0, np.int64), *[numbers for _, numbers, _ in parts]])
+    return file.names, pa.concat_tables([rows for rows, _, _ in parts]) if parts else None, lines, "line"
 
 
-def _read_parquet(path: Path) -> Table:
+def _parquet_rows(path: Path) -> tuple[Any, Any, np.ndarray, Any]:
     with open_parquet(path) as file:
         rows = file.read()
     require_distinct(rows.column_names, str(path))
-    return _table(path, rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row")
-
-
-def _table(path: Path, names: Any, rows: Any, lines: np.ndarray, unit: Any) -> Table:
-    table = Table({}, lines, unit, str(path))
-    table.columns.update({name: _column(name, rows.column(k), table.place) for k, name in enumerate(names)})
-    return table
+    return rows.column_names, rows, np.arange(1, rows.num_rows + 1), "row"
 
 
 def _column(name: str, values: Any, place: Callable[[int], str]) -> Column:
-    """A column of any type that arrow has."""
     pa, values = arrow(), plain(values)
     if is_number(values.type):
         return Column("number", floats(values))

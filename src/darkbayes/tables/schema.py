@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-REACH = 100.0
-"""Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen."""
+REACH = 100.0  # Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen.
 Frame = dict[str, np.ndarray]
 Stored = TypeVar("Stored")
 
@@ -155,8 +154,7 @@ class ImageSchema:
 
 Schema = TableSchema | ImageSchema
 
-_IS = "is"
-"""Where a stored part says which of them it is; no part has a field of this name."""
+_IS = "is"  # Where a stored part says which of them it is; no part has a field of this name.
 _KINDS: dict[str, type] = {"number": Number, "category": Category, "table": TableSchema, "images": ImageSchema}
 
 

@@ -6,24 +6,84 @@ reads numbers at once; a block in which a cell is no number is read again as tex
 
 import dataclasses
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, plain, read_cells
-from darkbayes.tables.columns import first_of, require_columns, require_distinct
-from darkbayes.tables.csvfile import BadRow, name_of, open_csv
+from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, plain, quoted, read_cells
+from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_columns, require_distinct
+from darkbayes.tables.csvfile import BadRow, Source, name_of, open_csv
 from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
-from darkbayes.tables.schema import Frame, TableSchema
-from darkbayes.tables.unlike import Unlike
+from darkbayes.tables.schema import Category, Frame, TableSchema
 
-BATCH_ROWS, BATCH_CELLS = 16_384, 2**21
-"""Rows of a batch, or fewer for them to have no more cells than this."""
-KEPT_BAD = 1000
-"""Bad rows of which the reason is kept; the others are counted."""
+
+class Unlike:
+    """Counts what is unlike the data that were seen, batch by batch.
+
+    >>> from darkbayes.outcomes import NumberTarget
+    >>> price = NumberTarget("price", "identity", 0.0, 1.0, 0.0, 1.0)
+    >>> unlike = Unlike(TableSchema((Category("colour", ("blue", "red"), flagged=True),), price))
+    >>> unlike.add({"colour": np.asarray(["green", "red"], object)})
+    >>> unlike.notes(["colour", "price"])
+    ["'colour': 1 cell holds a category that the model does not know: 'green'"]
+    """
+
+    def __init__(self, schema: TableSchema):
+        self._schema = schema
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._examples: dict[str, dict[str, None]] = {}
+
+    def add(self, frame: Frame) -> None:
+        for column in self._schema.columns:
+            values = frame[column.name]
+            if isinstance(column, Category):
+                counts = Counter(values.tolist())
+                missing = counts.pop(None, 0)
+                new = {text: count for text, count in counts.items() if text not in column.categories}
+                if new:
+                    self._counts["unknown", column.name] += sum(new.values())
+                    examples = self._examples.setdefault(column.name, {})
+                    examples.update(dict.fromkeys(list(new)[: SHOWN - len(examples)]))
+            else:
+                missing = int(np.isnan(values).sum())
+                self._counts["beyond", column.name] += int(((values < column.low) | (values > column.high)).sum())
+            self._counts["missing", column.name] += 0 if column.flagged else missing
+
+    def notes(self, names: Sequence[str]) -> list[str]:
+        """What there is to know of the rows so far, in words, and of the columns that came but not to the fit."""
+        wanted, notes = list(self._schema.wanted), []
+        met = {*wanted, *self._schema.ignored, *self._schema.target.columns}
+        extra = [name for name in dict.fromkeys(names) if name not in met]
+        if extra:
+            near = [(name, nearest(name, wanted)) for name in extra[:SHOWN]]
+            shown = ", ".join(quoted(name) + (f" (did you mean {close!r}?)" if close else "") for name, close in near)
+            more = f" and {len(extra) - SHOWN} others" if len(extra) > SHOWN else ""
+            notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
+        for column in self._schema.columns:
+            name = column.name
+            if count := self._counts["unknown", name]:
+                cells = "1 cell holds a category" if count == 1 else f"{count} cells hold categories"
+                notes.append(f"{name!r}: {cells} that the model does not know: {listed(list(self._examples[name]))}")
+            if (count := self._counts["beyond", name]) and not isinstance(column, Category):
+                seen = f"{column.low:.6g} to {column.high:.6g}"
+                notes.append(f"{name!r} lies outside of what was seen, {seen}, in {_rows(count)}")
+            if count := self._counts["missing", name]:
+                taken = "it counts as none of the categories"
+                if not isinstance(column, Category):
+                    taken = f"its median, {column.fill:.6g}, was taken"
+                notes.append(f"{name!r} is missing in {_rows(count)}, which it never was before: {taken}")
+        return notes
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number:,} rows"
+
+
+BATCH_ROWS, BATCH_CELLS = 16_384, 2**21  # Rows of a batch, or fewer for them to have no more cells than this.
+KEPT_BAD = 1000  # Bad rows of which the reason is kept; the others are counted.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +133,7 @@ class Batches:
     no_places = np.empty(0, np.int64)
 
     def __init__(
-        self,
-        source: Path | bytes,
-        schema: TableSchema,
-        rows: int | None,
-        on_bad: str,
-        target: bool,
-        delimiter: str | None,
+        self, source: Source, schema: TableSchema, rows: int | None, on_bad: str, target: bool, delimiter: str | None
     ):
         if on_bad not in ("refuse", "skip"):
             raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
@@ -140,17 +194,13 @@ class Batches:
         with open_parquet(self._source) as file:
             names = file.schema_arrow.names
             require_distinct(names, self._name)
-            for name in self._wanted:
-                if name in names:
-                    self._require_type(name, file.schema_arrow.field(name).type)
+            for name in [name for name in self._wanted if name in names]:
+                kind, types, text = file.schema_arrow.field(name).type, arrow().types, self._wanted[name] is not None
+                kind = kind.value_type if types.is_dictionary(kind) else kind
+                if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
+                    wanted = f"{'categories' if text else 'numbers'}, as when the model was fitted"
+                    raise InvalidInput(f"{name!r} of {self._name} must hold {wanted}, not {kind}")
             return names
-
-    def _require_type(self, name: str, kind: Any) -> None:
-        types, text = arrow().types, self._wanted[name] is not None
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
-            meant = "categories" if text else "numbers"
-            raise InvalidInput(f"{name!r} of {self._name} must hold {meant}, as when the model was fitted, not {kind}")
 
     def _parquet_parts(self) -> Iterator[Batch]:
         start = 1
@@ -180,7 +230,14 @@ class Batches:
         # A row is reported once, for its first bad cell.
         reasons = dict(reversed(strays))
         bad = bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
-        self._report(sorted(bad, key=lambda row: row.line), lines)
+        bad = sorted(bad, key=lambda row: row.line)
+        self.num_bad += len(bad)
+        self.bad += bad[: KEPT_BAD - len(self.bad)]
+        if bad and not self._skip:
+            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
+            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
+            remedy = "Correct these rows, or have such rows left out"
+            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
         good, target = np.ones(len(lines), bool), None
         good[list(reasons)] = False
         if self._target is not None:
@@ -192,17 +249,6 @@ class Batches:
         batch = batch if good.all() else batch.part(good)
         self._unlike.add(batch.frame)
         return batch
-
-    def _report(self, bad: list[BadRow], lines: np.ndarray) -> None:
-        if not bad:
-            return
-        self.num_bad += len(bad)
-        self.bad += bad[: KEPT_BAD - len(self.bad)]
-        if not self._skip:
-            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
-            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
-            remedy = "Correct these rows, or have such rows left out"
-            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
 
 
 def read_batches(

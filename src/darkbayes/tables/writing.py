@@ -14,10 +14,8 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import ASIDE
 from darkbayes.tables.cells import arrow
 
-CSV, PARQUET = ".csv", (".parquet", ".pq")
-"""How the names of files end."""
-STDOUT = "-"
-"""In place of a path: write CSV to the standard output."""
+CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
+STDOUT = "-"  # In place of a path: write CSV to the standard output.
 
 
 class TableWriter:
@@ -54,19 +52,17 @@ class TableWriter:
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Write some more rows; the first call decides the names and types of the columns."""
-        table = arrow().table({name: _stored(values) for name, values in columns.items()})
-        self._writer = self._writer or self._begun(table.schema)
-        self._writer.write_table(table)
-
-    def _begun(self, schema: Any) -> Any:
         pa = arrow()
-        if self._path is not None and self._path.suffix.lower() in PARQUET:
-            return pa.parquet.ParquetWriter(self._sink, schema)
-        header = io.StringIO()
-        # Arrow would put quotes around every name.
-        csv.writer(header, lineterminator="\n").writerow(schema.names)
-        self._sink.write(header.getvalue().encode())
-        return pa.csv.CSVWriter(self._sink, schema, write_options=pa.csv.WriteOptions(include_header=False))
+        table = pa.table({name: _stored(values) for name, values in columns.items()})
+        if self._writer is None and self._path is not None and self._path.suffix.lower() in PARQUET:
+            self._writer = pa.parquet.ParquetWriter(self._sink, table.schema)
+        elif self._writer is None:
+            header, options = io.StringIO(), pa.csv.WriteOptions(include_header=False)
+            # Arrow would put quotes around every name.
+            csv.writer(header, lineterminator="\n").writerow(table.schema.names)
+            self._sink.write(header.getvalue().encode())
+            self._writer = pa.csv.CSVWriter(self._sink, table.schema, write_options=options)
+        self._writer.write_table(table)
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         try:

@@ -76,8 +76,7 @@ def nuts_chain(
     Args:
         posterior: what to explore.
         x, y: the training examples, all of which every step uses.
-        burn_in: the length of the warm-up, in steps.
-        thin: steps between two kept draws.
+        burn_in, thin: the length of the warm-up, in steps, and the steps between two kept draws.
         max_tree_depth: the logarithm to base 2 of the most leapfrog steps in a step.
         target_accept: the acceptance probability that the step size is adapted to.
         dense_mass: whether the mass matrix has entries off its diagonal.

@@ -32,7 +32,6 @@ class Stack(eqx.Module, Generic[Kind]):
         return jax.vmap(lambda apart, *rest: function(eqx.combine(apart, self.shared), *rest))(self.apart, *stacked)
 
     def member(self, place: int) -> Kind:
-        """One of the objects."""
         return eqx.combine(at(place, self.apart), self.shared)
 
     @property
@@ -42,15 +41,13 @@ class Stack(eqx.Module, Generic[Kind]):
 
 
 def stack(name: str, objects: Sequence[Kind]) -> Stack[Kind]:
-    """Stack objects that may differ in their arrays and share all else; `name` is whom an error speaks for.
-
-    Arrays that are the same object in all are stored once.
-    """
+    """Stack objects that may differ in arrays alone, the same ones stored once; `name` is whom an error speaks for."""
     if not objects:
         raise InvalidInput(f"{name} needs at least one run, not an empty list")
     leaves, structures = zip(*[jax.tree.flatten(one) for one in objects], strict=True)
+    remedy = "build networks, samplers and optimisers once"
     if any(structure != structures[0] for structure in structures):
-        raise InvalidInput(f"{name} needs runs of one kind: build networks, samplers and optimisers once")
+        raise InvalidInput(f"{name} needs runs of one kind: {remedy}")
     apart, shared = [], []
     for column in zip(*leaves, strict=True):
         first = column[0]
@@ -60,10 +57,8 @@ def stack(name: str, objects: Sequence[Kind]) -> Stack[Kind]:
             if len(shapes) > 1:
                 raise InvalidInput(f"{name} needs arrays of one shape, not {shapes}: give each run as many rows")
         elif others := [other for other in column if other is not first and other != first]:
-            raise InvalidInput(
-                f"{name} needs runs that differ in arrays alone, not {first!r} and {others[0]!r}: "
-                "build networks, samplers and optimisers once"
-            )
+            differ = f"not {first!r} and {others[0]!r}"
+            raise InvalidInput(f"{name} needs runs that differ in arrays alone, {differ}: {remedy}")
         apart.append(None if same or not eqx.is_array(first) else jnp.stack(column))
         shared.append(first if apart[-1] is None else None)
     apart, shared = (jax.tree.unflatten(structures[0], part) for part in (apart, shared))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher.average import Average
 from darkbayes.teacher.diagnostics.convergence import (
     autocorrelation_time,
     effective_sample_size,
     monte_carlo_divergence,
 )
+from darkbayes.teacher.keeping import Average
 from teacher.diagnostics.autoregressive import autoregressive
 
 

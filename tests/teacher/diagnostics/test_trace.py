@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.teacher.diagnostics.trace import POINTS, Trace, trace_add, trace_init, trace_read, traced
+from darkbayes.teacher.keeping import POINTS, Trace, trace_add, trace_init, trace_read, traced
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.teacher.average import Average
+from darkbayes.teacher.keeping import Average
 
 LEAST_DRAWS = 4  # Two for each half of a chain, without which no half has a spread.
 RHAT_MET = 1.1
@@ -27,9 +27,8 @@ WORSE = ("agree", "few", "one_chain", "short", "apart")
 def _checked(name: str, values: jax.typing.ArrayLike) -> np.ndarray:
     values = np.asarray(values, np.float64)
     if values.ndim < 2 or values.shape[1] < LEAST_DRAWS:
-        raise InvalidInput(
-            f"{name} needs [chains, draws, ...] with at least {LEAST_DRAWS} draws, not shape {values.shape}"
-        )
+        wanted = f"[chains, draws, ...] with at least {LEAST_DRAWS} draws"
+        raise InvalidInput(f"{name} needs {wanted}, not shape {values.shape}")
     return values
 
 
@@ -83,16 +82,9 @@ def effective_sample_size(values: jax.typing.ArrayLike) -> np.ndarray:
     """
     values = _checked("effective_sample_size", values)
     chains, draws = values.shape[:2]
-    total = chains * draws
-    tau = _autocorrelation_time(values)
-    # Draws that avoid each other can be worth more than independent ones; no more than is customary is believed.
-    return total / np.maximum(tau, 1 / np.log10(total))
-
-
-def _autocorrelation_time(values: np.ndarray) -> np.ndarray:
-    """tau of `effective_sample_size`, in draws; 1 for values that never move."""
-    chains, draws = values.shape[:2]
-    covariance = _autocovariance(values).mean(axis=0)
+    # At every lag, by the Fourier transform; sums are divided by the number of draws.
+    spectrum = np.fft.rfft(values - values.mean(axis=1, keepdims=True), 2 * draws, axis=1)
+    covariance = (np.fft.irfft(np.abs(spectrum) ** 2, 2 * draws, axis=1)[:, :draws] / draws).mean(axis=0)
     within = covariance[0] * draws / (draws - 1)
     between = values.mean(axis=1).var(axis=0, ddof=1) if chains > 1 else 0.0
     pooled = covariance[0] + between
@@ -102,15 +94,9 @@ def _autocorrelation_time(values: np.ndarray) -> np.ndarray:
     pairs = correlation[: draws // 2 * 2].reshape(draws // 2, 2, *values.shape[2:]).sum(axis=1)
     positive = np.logical_and.accumulate(pairs > 0, axis=0)
     sums = np.where(positive, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0)
-    return np.where(pooled > 0, 2.0 * sums - 1.0, 1.0)
-
-
-def _autocovariance(values: np.ndarray) -> np.ndarray:
-    """At every lag, ``[chains, lags, ...]``, by the Fourier transform; sums are divided by the number of draws."""
-    draws = values.shape[1]
-    centred = values - values.mean(axis=1, keepdims=True)
-    spectrum = np.fft.rfft(centred, 2 * draws, axis=1)
-    return np.fft.irfft(np.abs(spectrum) ** 2, 2 * draws, axis=1)[:, :draws] / draws
+    tau = np.where(pooled > 0, 2.0 * sums - 1.0, 1.0)  # One for values that never move.
+    # Draws that avoid each other can be worth more than independent ones; no more than is customary is believed.
+    return chains * draws / np.maximum(tau, 1 / np.log10(chains * draws))
 
 
 def autocorrelation_time(values: jax.typing.ArrayLike, steps_between: int = 1) -> np.ndarray:
@@ -137,16 +123,12 @@ def monte_carlo_divergence(average: Average, effective: float) -> float:
     """About KL(what infinitely many draws would predict || `average`), mean over the inputs, in nats.
 
     Args:
-        average: what the draws predict together.
-        effective: how many of the draws count.
+        average, effective: what the draws predict together, and how many of them count.
 
     Returns:
         The divergence to second order, as the distribution that is averaged has it.
     """
-    mean, variance = (
-        {name: np.asarray(value, np.float64) for name, value in part.items()}
-        for part in (average.mean, average.variance)
-    )
+    mean, variance = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (average.mean, average.variance))
     return float(average.kind.monte_carlo_divergence(mean, variance).mean() / effective)
 
 
@@ -211,16 +193,9 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
     # A value that is not a number, or infinite, is as bad as can be.
     rhat = np.where(np.isnan(rhat), np.inf, rhat)
     worst, number = float(rhat.max()), float(np.median(effective))
-    return Agreement(
-        chains=chains,
-        draws=draws,
-        rhat=worst,
-        rhat_median=float(np.median(rhat)),
-        effective=number,
-        effective_worst=float(effective.min()),
-        autocorrelation_steps=float(np.median(autocorrelation_time(values, steps_between))),
-        verdict=_judge(chains, worst, number),
-    )
+    median, least = float(np.median(rhat)), float(effective.min())
+    fresh = float(np.median(autocorrelation_time(values, steps_between)))
+    return Agreement(chains, draws, worst, median, number, least, fresh, _judge(chains, worst, number))
 
 
 def _judge(chains: int, rhat: float, effective: float) -> Verdict:

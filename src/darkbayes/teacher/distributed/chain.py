@@ -8,13 +8,9 @@ take tau_s steps, a *trajectory*, with minibatches of M of its examples and the 
 then every group is handed to another process (`tours.py`), with the state of its sampler, any optax transformation.
 
 **Why it is right.** Every chain gets one trajectory at each shard in a tour, a share q_s of its steps at shard s, so
-its drift averaged over a tour is
-
-    sum_s q_s E[g_s] = sum_s q_s grad log p(theta) + sum_s q_s N_s/q_s (1/N_s) sum_{i in s} grad log p(y_i | x_i, theta)
-                     = grad log p(theta | data),
-
-for shards of any sizes and trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step
-sizes: let it change little within a tour.)
+its drift averaged over a tour is that of all data (`Posterior.of_shard` has the sum), for shards of any sizes and
+trajectories of any lengths. (With a step size that falls, q_s is a share of the sum of step sizes: let it change little
+within a tour.)
 
 **Why lengths follow speed.** A round ends when the slowest is done. With tau_s in proportion to the steps a second that
 worker s makes, all end together. Lengths change only between two tours, so that no tour mixes two sets of shares.
@@ -43,19 +39,11 @@ from darkbayes.data import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
-from darkbayes.teacher.average import Average, average_add, average_init
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
-from darkbayes.teacher.distributed.workers import (
-    attempt,
-    gather,
-    hand_on,
-    place,
-    place_whole,
-    require_alike,
-    stop_asked,
-)
+from darkbayes.teacher.distributed.workers import attempt, gather, hand_on, place, replicate, require_alike, stop_asked
 from darkbayes.teacher.gradients.base import minibatch_gradients
+from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.types import Array, Data, Key, PyTree
 
 SAVE_SECONDS = 10.0  # How much work a killed run with a folder loses at most, about.
@@ -138,7 +126,7 @@ class DistributedChain(eqx.Module):
         The arguments are those of `sample`, and `x` the same on all processes; `darkbayes.predict_average` makes
         predictions of the result.
         """
-        x = place_whole(as_inputs(x))
+        x = replicate(as_inputs(x))
 
         def add(draws: Draw, average: Average, number: Array) -> Average:
             return _add(self.posterior, average, draws, x)
@@ -160,7 +148,6 @@ class DistributedChain(eqx.Module):
         save_seconds: float = SAVE_SECONDS,
         label: str | None = None,
     ) -> PyTree:
-        """Run to the last round and return what was kept here."""
         num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
         settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
         require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
@@ -197,9 +184,8 @@ class DistributedChain(eqx.Module):
     def _start(self, key: Key, num_chains: int, nothing: Callable[[Draw], PyTree]) -> TourState:
         devices, here = jax.local_device_count(), jax.process_index()
         if num_chains % devices:
-            raise InvalidInput(
-                f"num_chains={num_chains} cannot be divided among the {devices} devices of a process: use a multiple"
-            )
+            among = f"the {devices} devices of a process"
+            raise InvalidInput(f"num_chains={num_chains} cannot be divided among {among}: use a multiple")
         chains = place(start_chains(self.at_shard(self.lengths), jax.random.fold_in(key, here), num_chains))
         examples, lengths = np.array(self.examples, np.int32), np.array(self.lengths, np.int32)
         number, settled = np.zeros((), np.int32), np.array(not self.follow_speed)
@@ -225,10 +211,8 @@ class DistributedChain(eqx.Module):
         common = set.intersection(*({int(step) for step in steps if step >= 0} for steps in all_parts))
         if not common and (all_parts[:, 0] >= 0).any():
             rounds = [[int(step) for step in steps if step >= 0] for steps in all_parts]
-            raise RunError(
-                f"{part.parent} has checkpoints of rounds {rounds} by process, none of which all have: "
-                "bring back the missing ones, or choose another folder"
-            )
+            none, remedy = "none of which all have", "bring back the missing ones, or choose another folder"
+            raise RunError(f"{part.parent} has checkpoints of rounds {rounds} by process, {none}: {remedy}")
         newest = max(common, default=0)
 
         def load() -> TourState:
@@ -306,9 +290,8 @@ def distributed_chain(
     asked = trajectory if isinstance(trajectory, Sequence) else [trajectory] * workers
     lengths = tuple(require_count("trajectory", length) for length in asked)
     if len(lengths) != workers:
-        raise InvalidInput(
-            f"trajectory has {len(lengths)} lengths but there are {workers} processes: give one for each"
-        )
+        given = f"{len(lengths)} lengths but there are {workers} processes"
+        raise InvalidInput(f"trajectory has {given}: give one for each")
     (data, size), _ = attempt(check)
     require_alike(
         burn_in=require_count("burn_in", burn_in, least=0),
@@ -319,14 +302,11 @@ def distributed_chain(
     )
     examples = tuple(int(number) for number in gather(np.int32(len(data.x))))
     if sum(examples) != posterior.num_data:
-        raise InvalidInput(
-            f"the posterior was made for num_data={posterior.num_data} examples but the shards hold {sum(examples)} "
-            f"({', '.join(map(str, examples))}): set num_data={sum(examples)}"
-        )
-    transformation = optax.with_extra_args_support(transformation)
-    return DistributedChain(
-        posterior, transformation, place_whole(data), size, int(burn_in), examples, lengths, follow_speed
-    )
+        made, hold = f"num_data={posterior.num_data} examples", f"{sum(examples)} ({', '.join(map(str, examples))})"
+        remedy = f"set num_data={sum(examples)}"
+        raise InvalidInput(f"the posterior was made for {made} but the shards hold {hold}: {remedy}")
+    transformation, data = optax.with_extra_args_support(transformation), replicate(data)
+    return DistributedChain(posterior, transformation, data, size, int(burn_in), examples, lengths, follow_speed)
 
 
 def _settled(state: TourState, times: list[float]) -> TourState:

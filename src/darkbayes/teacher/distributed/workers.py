@@ -44,11 +44,10 @@ def noticing_loss() -> Iterator[None]:
         cause = str(problem).splitlines()[0]
         if not any(sign in cause for sign in _SIGNS_OF_LOSS):
             raise
-        raise WorkerLost(
-            f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes "
-            f"({cause}): see what that one wrote last, and start all of them again; with a folder they go on from the "
-            "last round that all have saved"
-        ) from problem
+        lost = f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes"
+        remedy = "see what that one wrote last, and start all of them again"
+        saved = "with a folder they go on from the last round that all have saved"
+        raise WorkerLost(f"{lost} ({cause}): {remedy}; {saved}") from problem
 
 
 def gather(tree: PyTree) -> PyTree:
@@ -80,10 +79,8 @@ def require_alike(**settings: Any) -> None:
     prints = gather(np.array([zlib.crc32(repr(value).encode()) for value in settings.values()], np.uint32))
     for name, values, mine in zip(settings, prints.T, settings.values(), strict=True):
         if (values != values[0]).any():
-            raise InvalidInput(
-                f"{name} differs between processes, it is {mine!r} on process {jax.process_index()}: "
-                "call with the same on all of them"
-            )
+            differs = f"{name} differs between processes, it is {mine!r} on process {jax.process_index()}"
+            raise InvalidInput(f"{differs}: call with the same on all of them")
 
 
 def stop_asked(number: int) -> bool:
@@ -154,14 +151,13 @@ def hand_on(chains: Chains, by: int) -> Chains:
 
 def place(chains: Chains) -> Chains:
     """Chains divided among the devices of this process."""
-    mesh = _local_mesh()
+    mesh, chains = _local_mesh(), replicate(chains)
     if mesh.size == 1:
-        return jax.device_put(chains, mesh.devices.flat[0])
-    whole, divided = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("chain"))
-    return jax.device_put(chains, whole)._replace(states=jax.device_put(chains.states, divided))
+        return chains
+    return chains._replace(states=jax.device_put(chains.states, NamedSharding(mesh, PartitionSpec("chain"))))
 
 
-def place_whole(tree: PyTree) -> PyTree:
+def replicate(tree: PyTree) -> PyTree:
     """Arrays of which each device of this process has a copy."""
     mesh = _local_mesh()
     return jax.device_put(tree, mesh.devices.flat[0] if mesh.size == 1 else NamedSharding(mesh, PartitionSpec()))

@@ -4,7 +4,7 @@ from darkbayes.teacher.gradients.anchors import control_variates as control_vari
 from darkbayes.teacher.gradients.anchors import svrg as svrg
 from darkbayes.teacher.gradients.base import Estimate as Estimate
 from darkbayes.teacher.gradients.base import Gradients as Gradients
+from darkbayes.teacher.gradients.base import fisher_metric as fisher_metric
 from darkbayes.teacher.gradients.base import minibatch_gradients as minibatch_gradients
+from darkbayes.teacher.gradients.base import per_example as per_example
 from darkbayes.teacher.gradients.base import with_curvature as with_curvature
-from darkbayes.teacher.gradients.examples import fisher_metric as fisher_metric
-from darkbayes.teacher.gradients.examples import per_example as per_example

@@ -55,10 +55,8 @@ class _ControlVariates(eqx.Module):
     def init(self, posterior: Posterior, data: Data, params: Draw) -> AtAnchor:
         kinds = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), draw) for draw in (self.anchor, params)]
         if kinds[0] != kinds[1]:
-            raise InvalidInput(
-                f"anchor holds weights of other shapes than the posterior's draws, {kinds[0]} and not {kinds[1]}: "
-                "give one draw of the same posterior, without leading axes"
-            )
+            wrong = f"anchor holds weights of other shapes than the posterior's draws, {kinds[0]} and not {kinds[1]}"
+            raise InvalidInput(f"{wrong}: give one draw of the same posterior, without leading axes")
         return AtAnchor(*whole_gradient(posterior, data, self.anchor, self.chunk_size))
 
     def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:

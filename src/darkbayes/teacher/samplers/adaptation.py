@@ -13,7 +13,10 @@ from darkbayes.types import Array, Key, PyTree
 
 
 class MomentumState(NamedTuple):
-    """The number of steps taken, the momentum, and the friction, by which to read its temperature."""
+    """The number of steps taken, the momentum, and the friction, by which to read its temperature.
+
+    Carried along is m = v / sqrt(eta/2), whose law does not depend on eta: another step size leaves it as warm.
+    """
 
     count: Array
     momentum: PyTree
@@ -66,9 +69,7 @@ def still_adapting(share: Array, count: Array, adapt_steps: int | None) -> Array
 
 
 def share_of_new(count: Array, decay: float, adapt_steps: int | None) -> Array:
-    """The weight of a new value in a mean that keeps `decay` of itself.
-
-    The first steps weigh alike, until the mean spans as many as it is to remember.
+    """The weight of a new value in a mean that keeps `decay` of itself; the first steps weigh alike.
 
     >>> [round(float(share_of_new(jnp.int32(t), 0.6, adapt_steps=4)), 3) for t in range(5)]
     [1.0, 0.5, 0.4, 0.4, 0.0]

@@ -14,30 +14,20 @@ h^2 = eta/2. Step size and friction mean what they do in SGHMC, as long as frict
 limit method of Leimkuhler and Matthews, which moves as SGLD does at half the step size.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.errors import require_share
-from darkbayes.teacher.samplers.adaptation import noisy, zeros_in_single
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
-from darkbayes.types import Array, PyTree
-
-
-class BAOAState(NamedTuple):
-    """The number of steps taken, and the momentum."""
-
-    count: Array
-    momentum: PyTree
+from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
+from darkbayes.types import PyTree
 
 
 @auto
-def baoa(
-    step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
-) -> optax.GradientTransformationExtraArgs:
+def baoa(step_size: Rate, friction: float = 0.1, temperature: Rate = 1.0) -> Sampler:
     """BAOA as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:
@@ -51,7 +41,7 @@ def baoa(
     eta, warmth = as_schedule("step_size", step_size), as_schedule("temperature", temperature, zero=True)
     require_share("friction", friction, one=True)
 
-    def move(grads: PyTree, state: BAOAState, noise: PyTree, **extra: Any) -> tuple[PyTree, BAOAState]:
+    def move(grads: PyTree, state: MomentumState, noise: PyTree, **extra: Any) -> tuple[PyTree, MomentumState]:
         stride = jnp.sqrt(0.5 * eta(state.count))
         spread = jnp.sqrt(friction * (2.0 - friction) * warmth(state.count))
         kicked = jax.tree.map(lambda m, g: m - stride * g.astype(m.dtype), state.momentum, grads)
@@ -59,4 +49,5 @@ def baoa(
         updates = jax.tree.map(lambda before, after: 0.5 * stride * (before + after), kicked, momentum)
         return updates, state._replace(momentum=momentum)
 
-    return noisy(lambda params: BAOAState(jnp.zeros((), jnp.int32), zeros_in_single(params)), move)
+    # What is left of friction to be read off the momentum is none: here it acts exactly.
+    return noisy(lambda params: first_momentum(params, 0.0), move)

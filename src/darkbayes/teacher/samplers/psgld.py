@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.teacher.samplers.adaptation import (
@@ -30,8 +29,8 @@ from darkbayes.teacher.samplers.adaptation import (
     share_of_new,
     zeros_in_single,
 )
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
@@ -44,15 +43,15 @@ class PSGLDState(NamedTuple):
 
 @auto
 def psgld(
-    step_size: float | optax.Schedule,
+    step_size: Rate,
     *,
     num_data: int,
     decay: float = 0.99,
     damping: float = 1e-5,
     gamma: bool = False,
     adapt_steps: int | None = None,
-    temperature: float | optax.Schedule = 1.0,
-) -> optax.GradientTransformationExtraArgs:
+    temperature: Rate = 1.0,
+) -> Sampler:
     """Preconditioned SGLD as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:

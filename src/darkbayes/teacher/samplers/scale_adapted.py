@@ -22,12 +22,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.errors import require_positive, require_share
 from darkbayes.teacher.samplers.adaptation import check_adapt_steps, noisy, root, still_adapting, zeros_in_single
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
@@ -44,14 +43,14 @@ class ScaleAdaptedState(NamedTuple):
 
 @auto
 def scale_adapted_sghmc(
-    step_size: float | optax.Schedule,
+    step_size: Rate,
     friction: float = 0.1,
     *,
     adapt_steps: int | None,
     noisy_gradients: bool = True,
     damping: float = 1e-8,
-    temperature: float | optax.Schedule = 1.0,
-) -> optax.GradientTransformationExtraArgs:
+    temperature: Rate = 1.0,
+) -> Sampler:
     """Scale-adapted SGHMC as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:
@@ -82,11 +81,7 @@ def scale_adapted_sghmc(
         shares = jax.tree.map(lambda tau: still_adapting(1.0 / (tau + 1.0), state.count, adapt_steps), state.memory)
         mean = jax.tree.map(lambda old, r, g: old + r * (g - old), state.mean, shares, singles)
         squares = jax.tree.map(lambda old, r, g: old + r * (g**2 - old), state.squares, shares, singles)
-
-        def remember(tau: Array, average: Array, square: Array) -> Array:
-            return tau * (1.0 - average**2 / (square + damping)) + 1.0
-
-        memory = jax.tree.map(remember, state.memory, mean, squares)
+        memory = jax.tree.map(lambda tau, m, v: tau * (1.0 - m**2 / (v + damping)) + 1.0, state.memory, mean, squares)
 
         def push(m: Array, g: Array, square: Array, xi: Array) -> Array:
             scale = 1.0 / jnp.sqrt(square + damping)

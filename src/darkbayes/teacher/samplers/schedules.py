@@ -12,13 +12,14 @@ import optax
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.types import Array
 
+Rate = float | optax.Schedule  # What a step size or a temperature may be.
+
 
 def stepped(initial: float, factor: float, every: int) -> optax.Schedule:
     """`initial` times `factor` once more after each `every` steps (the paper's Boston teacher: 0.5, 80,000).
 
     Args:
-        initial: the step size to begin with.
-        factor: what it is multiplied by each time.
+        initial, factor: the step size to begin with, and what it is multiplied by each time.
         every: steps between two times.
 
     Returns:
@@ -38,8 +39,7 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
     """Welling and Teh's ``scale * (offset + t) ** -power``; SGLD converges for powers in (0.5, 1].
 
     Args:
-        scale: the step size where ``offset + t`` is one.
-        offset: how many steps ago the fall began.
+        scale, offset: the step size where ``offset + t`` is one, and how many steps ago the fall began.
         power: how fast it falls, in (0, 1].
 
     Returns:
@@ -52,11 +52,7 @@ def polynomial(scale: float, offset: float = 1.0, power: float = 0.55) -> optax.
     require_positive("offset", offset)
     if not 0.0 < power <= 1.0:
         raise InvalidInput(f"power must lie in (0, 1], not {power!r}")
-
-    def schedule(count: jax.typing.ArrayLike) -> Array:
-        return scale * (offset + jnp.asarray(count, jnp.float32)) ** -power
-
-    return schedule
+    return lambda count: scale * (offset + jnp.asarray(count, jnp.float32)) ** -power
 
 
 class Cyclical(NamedTuple):
@@ -78,10 +74,8 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
     student that is to learn from these alone has ``Settings(update_every=cycle)``.
 
     Args:
-        peak: the step size at the start of a cycle.
-        cycle: steps of a cycle.
-        explore: the share of a cycle without noise.
-        temperature: that of the rest of a cycle.
+        peak, cycle: the step size at the start of a cycle, and the steps of a cycle.
+        explore, temperature: the share of a cycle without noise, and the temperature of its rest.
 
     Returns:
         Schedules of the step size and the temperature.
@@ -108,12 +102,11 @@ def cyclical(peak: float, cycle: int, explore: float = 0.8, temperature: float =
     )
 
 
-def as_schedule(name: str, value: float | optax.Schedule, *, zero: bool = False) -> optax.Schedule:
+def as_schedule(name: str, value: Rate, *, zero: bool = False) -> optax.Schedule:
     """A schedule from a number or a schedule; a number, and the first value of a schedule, must be positive.
 
     Args:
-        name: what an error calls it.
-        value: the number or schedule.
+        name, value: what an error calls it, and the number or schedule.
         zero: whether they may be zero, as a temperature may.
 
     Returns:

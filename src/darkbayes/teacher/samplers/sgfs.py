@@ -26,8 +26,6 @@ correlated weights need a small eta, as a step is stable while M - H is positive
 I is a running mean over steps; freeze it (`adapt_steps`) for draws from one fixed transition.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,22 +33,22 @@ from jax.flatten_util import ravel_pytree
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
 @auto
 def sgfs(
-    step_size: float | optax.Schedule,
+    step_size: Rate,
     *,
     prior_precision: float,
-    temperature: float | optax.Schedule = 1.0,
+    temperature: Rate = 1.0,
     full: bool = False,
     full_limit: int = 1000,
     decay: float = 0.999,
     adapt_steps: int | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Sampler:
     """Fisher scoring as a gradient transformation; chains need ``gradients=per_example()`` and batches of two or more.
 
     Args:
@@ -81,22 +79,13 @@ def sgfs(
         if full:
             size = optax.tree.size(params)
             if size > full_limit:
-                raise InvalidInput(
-                    f"full=True needs a matrix of {size} x {size} for these weights, above full_limit={full_limit}: "
-                    f"use full=False, or allow it with full_limit={size}"
-                )
+                large = f"a matrix of {size} x {size} for these weights, above full_limit={full_limit}"
+                raise InvalidInput(f"full=True needs {large}: use full=False, or allow it with full_limit={size}")
             information = jnp.zeros((size, size), jnp.float32)
         return InformationState(jnp.zeros((), jnp.int32), information)
 
     def move(
-        grads: PyTree,
-        state: InformationState,
-        noise: PyTree,
-        *,
-        per_example: PyTree = None,
-        num_data: int | None = None,
-        all_data: bool = False,
-        **extra: Any,
+        grads: PyTree, state: InformationState, noise: PyTree, *, per_example=None, num_data=None, all_data=False, **_
     ) -> tuple[PyTree, InformationState]:
         if per_example is None or num_data is None:
             raise InvalidInput("sgfs needs gradients of single examples: minibatch_chain(..., gradients=per_example())")
@@ -104,9 +93,8 @@ def sgfs(
             return grads, state
         number = len(jax.tree.leaves(per_example)[0])
         if number < 2:
-            raise InvalidInput(
-                f"sgfs needs the spread over the examples of a batch: batch_size={number}, use 2 or more"
-            )
+            spread = "the spread over the examples of a batch"
+            raise InvalidInput(f"sgfs needs {spread}: batch_size={number}, use 2 or more")
         step, warm = eta(state.count), warmth(state.count)
         excess = 0.0 if all_data else num_data / number
         share = share_of_new(state.count, decay, adapt_steps)

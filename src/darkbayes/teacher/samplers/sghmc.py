@@ -9,32 +9,23 @@ temperature T and beta an estimate of the noise that the minibatch brings along,
 At friction 1 this is SGLD. At a small one a step still moves by a drift of eta/2 g, but steps add up over 1/alpha of
 them, so that stiff and soft directions can differ by more. Where C is the variance of g, beta = eta C / 4 leaves
 no noise added twice. The paper's eta is half of ours and its temperature 1.
-
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta: a step size that changes leaves the
-momentum as warm as it was.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.core import Tracer
 
 from darkbayes.errors import InvalidInput, require_positive, require_share
 from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
 @auto
-def sghmc(
-    step_size: float | optax.Schedule,
-    friction: float = 0.1,
-    noise_estimate: float = 0.0,
-    temperature: float | optax.Schedule = 1.0,
-) -> optax.GradientTransformationExtraArgs:
+def sghmc(step_size: Rate, friction: float = 0.1, noise_estimate: float = 0.0, temperature: Rate = 1.0) -> Sampler:
     """SGHMC as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:
@@ -52,10 +43,8 @@ def sghmc(
     require_positive("noise_estimate", noise_estimate, zero=True)
     traced = isinstance(friction, Tracer) or isinstance(noise_estimate, Tracer)
     if not traced and not noise_estimate < friction:
-        raise InvalidInput(
-            f"noise_estimate={noise_estimate!r} must lie below friction={friction!r}: "
-            "use more friction, or a smaller step size and with it a smaller estimate"
-        )
+        remedy = "use more friction, or a smaller step size and with it a smaller estimate"
+        raise InvalidInput(f"noise_estimate={noise_estimate!r} must lie below friction={friction!r}: {remedy}")
 
     def move(grads: PyTree, state: MomentumState, noise: PyTree, **extra: Any) -> tuple[PyTree, MomentumState]:
         stride = jnp.sqrt(0.5 * eta(state.count))

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.teacher.samplers.adaptation import noisy
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
@@ -30,15 +29,12 @@ class SGLDState(NamedTuple):
 
 
 @auto
-def sgld(
-    step_size: float | optax.Schedule, temperature: float | optax.Schedule = 1.0
-) -> optax.GradientTransformationExtraArgs:
+def sgld(step_size: Rate, temperature: Rate = 1.0) -> Sampler:
     """SGLD as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:
         step_size: eta, a number or a schedule of the step count.
-        temperature: T, a number or a schedule. 1 samples the Bayes posterior; below 1 is colder than Bayes, and 0 adds
-            no noise.
+        temperature: T, a number or a schedule. 1 samples the Bayes posterior, less is colder, and 0 adds no noise.
 
     Returns:
         The transformation, or with ``step_size="auto"`` an `AutoStep` that waits for `tune`.

@@ -13,27 +13,24 @@ of ours, and it has eta/2 where the thermostat here has eta / (2 - zeta), the va
 infinitely small: to aim at eta T / 2 leaves the variance of theta too small, by 5 % at friction 0.1, however small the
 step. As it is, a Gaussian of many weights of equal stiffness and noise has the target's variance at any step size.
 
-What is carried along is m = v / sqrt(eta/2), whose law does not depend on eta. One thermostat serves all weights that
-the transformation sees: it is their mean energy that is right (``optax.multi_transform`` gives each group its own).
+One thermostat serves all weights that the transformation sees: it is their mean energy that is right
+(``optax.multi_transform`` gives each group its own).
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from darkbayes.errors import require_share
 from darkbayes.teacher.samplers.adaptation import MomentumState, first_momentum, noisy
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
 @auto
-def sgnht(
-    step_size: float | optax.Schedule, friction: float = 0.1, temperature: float | optax.Schedule = 1.0
-) -> optax.GradientTransformationExtraArgs:
+def sgnht(step_size: Rate, friction: float = 0.1, temperature: Rate = 1.0) -> Sampler:
     """SG-NHT as a gradient transformation; `update` needs the keyword argument ``key``.
 
     Args:

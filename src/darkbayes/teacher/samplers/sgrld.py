@@ -27,21 +27,21 @@ import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.samplers.adaptation import InformationState, noisy, share_of_new
-from darkbayes.teacher.samplers.auto import auto
-from darkbayes.teacher.samplers.schedules import as_schedule
+from darkbayes.teacher.samplers.auto import Sampler, auto
+from darkbayes.teacher.samplers.schedules import Rate, as_schedule
 from darkbayes.types import Array, PyTree
 
 
 @auto
 def sgrld(
-    step_size: float | optax.Schedule,
+    step_size: Rate,
     *,
     prior_precision: float,
-    temperature: float | optax.Schedule = 1.0,
+    temperature: Rate = 1.0,
     decay: float = 0.99,
     gamma: bool = True,
     adapt_steps: int | None = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Sampler:
     """Riemannian Langevin dynamics as a gradient transformation; chains need ``gradients=fisher_metric()``.
 
     Args:
