@@ -34,6 +34,7 @@ def strict(strict_dtypes: None) -> Iterator[None]:
 @pytest.fixture
 def compilations() -> Iterator[Counter[str]]:
     """How often XLA has compiled each function since the test began, by the function's name."""
+    jax.clear_caches()  # Of files before this one.
     counts: Counter[str] = Counter()
 
     def listen(event: str, duration: float, **details: Any) -> None:
