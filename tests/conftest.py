@@ -1,5 +1,6 @@
 """Shared by all tests but doctests: strictness, small problems with known answers, a counter of compilations."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -44,6 +45,15 @@ def compilations() -> Iterator[Counter[str]]:
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield counts
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
+def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits."""
+    estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
+    least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
+    options = estimators.Options
+    monkeypatch.setattr(estimators, "Options", lambda *given: dataclasses.replace(options(*given), **least))
 
 
 @pytest.fixture(scope="session")
