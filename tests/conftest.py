@@ -33,9 +33,8 @@ def strict(strict_dtypes: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def compilations() -> Iterator[Counter[str]]:
+def further_compilations() -> Iterator[Counter[str]]:
     """How often XLA has compiled each function since the test began, by the function's name."""
-    jax.clear_caches()  # Of files before this one.
     counts: Counter[str] = Counter()
 
     def listen(event: str, duration: float, **details: Any) -> None:
@@ -45,6 +44,13 @@ def compilations() -> Iterator[Counter[str]]:
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield counts
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
+def compilations(further_compilations: Counter[str]) -> Counter[str]:
+    """The same, where nothing has been compiled before: tests share what they compile."""
+    jax.clear_caches()
+    return further_compilations
 
 
 @pytest.fixture
