@@ -1,5 +1,6 @@
 """Shared by all tests but doctests: strictness, small problems with known answers, a counter of compilations."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ def strict(strict_dtypes: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def compilations() -> Iterator[Counter[str]]:
+def further_compilations() -> Iterator[Counter[str]]:
     """How often XLA has compiled each function since the test began, by the function's name."""
     counts: Counter[str] = Counter()
 
@@ -43,6 +44,22 @@ def compilations() -> Iterator[Counter[str]]:
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield counts
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
+def compilations(further_compilations: Counter[str]) -> Counter[str]:
+    """The same, where nothing has been compiled before: tests share what they compile."""
+    jax.clear_caches()
+    return further_compilations
+
+
+@pytest.fixture
+def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits."""
+    estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
+    least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
+    options = estimators.Options
+    monkeypatch.setattr(estimators, "Options", lambda *given: dataclasses.replace(options(*given), **least))
 
 
 @pytest.fixture(scope="session")

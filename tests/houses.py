@@ -1,9 +1,12 @@
-"""A small table for the tests of the estimators, and settings with which they fit it in a moment."""
+"""A small table for the tests of the estimators, settings with which they fit it in a moment, scikit-learn's checks."""
 
+import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 SMALL: dict[str, Any] = {
     "hidden": (4,),
@@ -14,6 +17,8 @@ SMALL: dict[str, Any] = {
     "random_state": 0,
 }
 LONGER = SMALL | {"max_steps": 6000}
+LEARNING = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
+"""Checks of scikit-learn's that ask how good predictions are; for all others next to no sampling will do."""
 
 
 def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -30,3 +35,12 @@ def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
     )
     price = 2 * size + (kind == "house") + 0.5 * frame["new"].to_numpy() + 0.2 * rng.normal(size=rows)
     return frame, pd.Series(price, name="price")
+
+
+def pass_check(estimator: Any, check: partial[None]) -> None:
+    """One of scikit-learn's own checks, of an estimator that all of them are given."""
+    if check.func.__name__ not in LEARNING:
+        estimator = clone(estimator).set_params(max_steps=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
+        check(estimator)

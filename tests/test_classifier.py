@@ -1,6 +1,5 @@
 """`DistilledClassifier`: scikit-learn's own checks, and what it offers beyond them."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
 from darkbayes.files import write_arrays
-from houses import LONGER, SMALL, houses
-
-pytestmark = pytest.mark.usefixtures("optimised")
+from houses import LONGER, SMALL, houses, pass_check
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +20,7 @@ def classifier() -> db.DistilledClassifier:
 
 @parametrize_with_checks([db.DistilledClassifier(**SMALL)])
 def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
-        check(estimator)
+    pass_check(estimator, check)
 
 
 # What it offers

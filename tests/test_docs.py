@@ -9,7 +9,7 @@ command at a time. Of commands,
     make                        must have such a target
     pip                         is not run
 
-and all others are run. A block after `<!-- not run: REASON -->` is not.
+and all others are run. A block after `<!-- not run: REASON -->` is not. Estimators fit small networks.
 """
 
 import dataclasses
@@ -91,7 +91,7 @@ def lay(command: Fit) -> None:
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch) -> Iterator[Callable[[list[str]], None]]:
+def shell(tmp_path, monkeypatch, small_fits) -> Iterator[Callable[[list[str]], None]]:
     """Runs commands in a folder of the test's own, as far as a test can."""
     monkeypatch.chdir(tmp_path)
     services: list[tuple[subprocess.Popen, str]] = []

@@ -18,7 +18,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", SAYS)
-def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
+def test_an_example_runs(name, tmp_path, monkeypatch, capsys, small_fits):
     modules, phrases = SAYS[name]
     for module in modules:
         pytest.importorskip(module, reason=f"needs {module}: pip install 'darkbayes[all]'")

@@ -21,7 +21,7 @@ from darkbayes.tables import frame_of, read_table
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'darkbayes[tables]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'darkbayes[onnx]'")
 
-SMALL = ["--hidden", "4", "--student-hidden", "8", "--chains", "2", "--time-budget", "5s"]
+SMALL = ["--hidden", "4", "--student-hidden", "8", "--chains", "2", "--time-budget", "2s"]
 
 
 class Run(NamedTuple):

@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
-from houses import LONGER, SMALL, houses
-
-pytestmark = pytest.mark.usefixtures("optimised")
+from houses import LONGER, SMALL, houses, pass_check
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +28,7 @@ def regressor() -> db.DistilledRegressor:
 
 @parametrize_with_checks([db.DistilledRegressor(**SMALL)])
 def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
-        check(estimator)
+    pass_check(estimator, check)
 
 
 # What it offers
@@ -91,13 +86,13 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
 
 
-def test_grid_searches_pipelines_and_folds_compile_once(compilations: Counter[str]) -> None:
+def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Counter[str]) -> None:
     """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 512."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL))
     pipeline.fit(X, X[:, 0]).predict(X)
-    compilations.clear()
+    further_compilations.clear()
     search = GridSearchCV(pipeline, {"distilledregressor__max_steps": [1500, 2000]}, cv=2).fit(X, X[:, 0])
     assert search.best_score_ > 0.5
     assert len(cross_val_score(search.best_estimator_, X, X[:, 1], cv=2)) == 2
@@ -106,7 +101,7 @@ def test_grid_searches_pipelines_and_folds_compile_once(compilations: Counter[st
     model = db.DistilledRegressor(**SMALL).fit(X, np.nan_to_num(X[:, 0]))
     assert model.params_[0].weight.shape == (8, 8)
     assert model.draws_.network[0].weight.shape[1:] == (4, 8)
-    assert compilations == {}
+    assert further_compilations == {}
 
 
 def test_a_warm_start_goes_on_from_what_was_learnt(regressor: db.DistilledRegressor) -> None:

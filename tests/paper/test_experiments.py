@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -85,7 +86,9 @@ def tiny_presets():
         for name, value in {"FIRST_PHASE": 64, "SETTLED": 1e9, "RISE": 1e9, "MEMORIES": 0}.items():
             patch.setattr(exploration, name, value)
         patch.setenv("DARKBAYES_COMMIT", COMMIT)
+        jax.clear_caches()  # Constants are part of what is compiled.
         yield
+    jax.clear_caches()
 
 
 def reproduce(case: str, out: Path, *more: str) -> dict[str, Any]:

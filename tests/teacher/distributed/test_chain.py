@@ -140,7 +140,7 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     script = Path(__file__).with_name("worker.py")
     # One thread each, as there may be more processes than cores.
     flags = f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false"
-    environment = ENVIRONMENT | {"XLA_FLAGS": flags}
+    environment = ENVIRONMENT | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
     processes, logs = [], [folder / f"log-{number}" for number in range(workers)]
     try:
         for number, log in enumerate(logs):
