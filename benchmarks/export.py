@@ -100,7 +100,7 @@ def _fitted(prepared: Prepared, options: Options, key: Any) -> tuple[Posterior, 
     if options.time_budget is not None:
         fitted = fit(prepared.train, schema.target, key, options, queries=table_queries(schema))
         return fitted.posterior, fitted.student, fitted.params, fitted.draws
-    posterior = make_posterior(prepared.train, schema.target, options)
+    posterior = make_posterior(prepared.train, schema.target, options.model(schema.target))
     student = make_student(schema.target, options, updates=1)
     x = prepared.train.x[:1]
     draws = jax.vmap(lambda key: posterior.init(key, x))(jax.random.split(key, 2))

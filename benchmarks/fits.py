@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.common import named_table, say
 from darkbayes import metrics
 from darkbayes.data import random_splits, standard_splits
-from darkbayes.fit import Options, Prepared, fit, make_posterior, plug_in, prepare_table, table_queries
+from darkbayes.fit import Model, Options, Prepared, fit, make_posterior, plug_in, prepare_table, table_queries
 from darkbayes.outcomes import ClassPrediction, NumberPrediction, NumberTarget, Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
@@ -72,7 +72,8 @@ def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[s
     assert isinstance(prepared.schema, TableSchema)
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     fitted = fit(prepared.train, target, fit_key, options, queries=table_queries(prepared.schema))
-    posterior = make_posterior(prepared.train, target, dataclasses.replace(options, hidden=options.student_hidden))
+    model = Model(options.student_hidden, "relu", target.likelihoods[0])
+    posterior = make_posterior(prepared.train, target, model)
     draw, _ = plug_in(posterior, prepared.train, plug_key)
     predictions: dict[str, Prediction] = {
         "student": target.own_unit(fitted.predict(held.x)),

@@ -27,7 +27,6 @@ from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
 from darkbayes.tables.schema import TableSchema, schema_from_dict, schema_to_dict
-from darkbayes.teacher import Choices
 from darkbayes.types import Data
 from darkbayes.version import __version__
 
@@ -57,7 +56,8 @@ class _Distilled(BaseEstimator):
 
     schema_: TableSchema
     notes_: list[str]
-    choices_: Choices
+    options_: Options
+    choices_: dict[str, Any]
     diagnosis_: dict[str, Any]
     params_: Any
     draws_: Any
@@ -68,10 +68,12 @@ class _Distilled(BaseEstimator):
     def __init__(
         self,
         *,
-        hidden: tuple[int, ...] = (50,),
-        student_hidden: tuple[int, ...] = (100, 100),
+        hidden: tuple[int, ...] | None = None,
+        activation: str | None = None,
+        student_hidden: tuple[int, ...] = (128, 128, 128),
         chains: int = 8,
-        time_budget: float | None = 300.0,
+        effort: float = 1.0,
+        time_budget: float | None = 900.0,
         max_steps: int | None = None,
         likelihood: str | None = None,
         head: str | None = None,
@@ -79,8 +81,10 @@ class _Distilled(BaseEstimator):
         warm_start: bool = False,
     ):
         self.hidden = hidden
+        self.activation = activation
         self.student_hidden = student_hidden
         self.chains = chains
+        self.effort = effort
         self.time_budget = time_budget
         self.max_steps = max_steps
         self.likelihood = likelihood
@@ -95,9 +99,7 @@ class _Distilled(BaseEstimator):
         return tags
 
     def _options(self) -> Options:
-        widths = (self.hidden, self.student_hidden)
-        hidden, student = (tuple(each) if isinstance(each, list) else each for each in widths)
-        return Options(hidden, student, self.chains, self.time_budget, self.max_steps, self.likelihood, self.head)
+        return Options(**_with_tuples({field.name: getattr(self, field.name) for field in dataclasses.fields(Options)}))
 
     def _goes_on(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "schema_")
@@ -125,20 +127,23 @@ class _Distilled(BaseEstimator):
         """Fit to columns and the values of the target, as its `encode` takes them."""
         options, start = self._options(), None
         if self._goes_on():
-            for name, params in (("hidden", self.draws_.network), ("student_hidden", self.params_)):
-                widths, wanted = tuple(layer.bias.shape[-1] for layer in params[:-1]), getattr(options, name)
-                if widths != wanted:
+            for name in ("hidden", "activation", "student_hidden", "likelihood", "head"):
+                before, wanted = getattr(self.options_, name), getattr(options, name)
+                if wanted is not None and wanted != before:
                     raise InvalidInput(
-                        f"warm_start goes on with the same networks, but {name} was {widths} and is now {wanted}: set "
+                        f"warm_start goes on with the same networks, but {name} was {before} and is now {wanted}: set "
                         "it back, or set warm_start=False"
                     )
+                options = dataclasses.replace(options, **{name: before})
             start = Start(self.draws_, self.params_)
         data: Any = Data(schema.encode(frame_of(table, schema)), schema.target.encode(values))  # pyright: ignore[reportArgumentType]
         key = jax.random.key(int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)))
         fitted = fit(data, schema.target, key, options, queries=table_queries(schema), start=start)
         self.schema_ = schema
         self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
-        self.choices_, self.diagnosis_ = fitted.choices, fitted.diagnosis.as_dict()
+        self.options_, self.choices_ = fitted.options, fitted.choices
+        self.notes_ = [*self.notes_, f"sampled is a network with {fitted.chosen.model}: {fitted.chosen.reason}"]
+        self.diagnosis_ = fitted.diagnosis.as_dict()
         return self
 
     @property
@@ -146,7 +151,7 @@ class _Distilled(BaseEstimator):
         return self.schema_.target
 
     def _student(self) -> Student:
-        return make_student(self._target, self._options(), 1)
+        return make_student(self._target, self.options_, 1)
 
     def predict_dist(self, X: Any) -> Any:
         """What is believed of the target of each row of `X`.
@@ -188,7 +193,8 @@ class _Distilled(BaseEstimator):
             "features": self.n_features_in_,
             "schema": schema_to_dict(self.schema_),
             "notes": self.notes_,
-            "choices": dataclasses.asdict(self.choices_),
+            "options": dataclasses.asdict(self.options_),
+            "choices": self.choices_,
             "diagnosis": self.diagnosis_,
             "draws": len(jax.tree.leaves(self.draws_)[0]),
         }
@@ -209,12 +215,16 @@ class _Distilled(BaseEstimator):
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
             raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")
-        widths = {name: tuple(about["settings"][name]) for name in ("hidden", "student_hidden")}
-        made = cls(**about["settings"] | widths)
+        made = cls(**_with_tuples(about["settings"]))
         made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
+        # Version 0.1 had no choice of networks, and the last of today's heads.
+        old = about["settings"] | {"activation": "relu", "head": made.schema_.target.heads[-1]}
+        known = {field.name for field in dataclasses.fields(Options)}
+        stored = {name: each for name, each in about.get("options", old).items() if name in known}
+        made.options_ = Options(**_with_tuples(stored))
         if about["names"] is not None:
             made.feature_names_in_ = np.asarray(about["names"], object)
-        made.notes_, made.choices_, made.diagnosis_ = about["notes"], Choices(**about["choices"]), about["diagnosis"]
+        made.notes_, made.choices_, made.diagnosis_ = about["notes"], about["choices"], about["diagnosis"]
         if "classes" in about:
             made.classes_ = np.asarray(about["classes"], about["classes_type"])
         weights = restored_arrays(path, made._like(about["draws"]))
@@ -226,11 +236,16 @@ class _Distilled(BaseEstimator):
     def _like(self, number: int) -> dict[str, Any]:
         """Weights of the right shapes: the student's, and so many draws."""
         x = np.zeros((1, *self.schema_.shape), np.float32)
-        posterior = make_posterior(Data(x, x), self._target, self._options())  # pyright: ignore[reportArgumentType]
+        posterior = make_posterior(Data(x, x), self._target, self.options_.model(self._target))  # pyright: ignore[reportArgumentType]
         key = jax.random.key(0)
         params, draw = jax.eval_shape(lambda: (self._student().init(key, x), posterior.init(key, x)))  # pyright: ignore[reportArgumentType]
         draws = jax.tree.map(lambda leaf: np.zeros((number, *leaf.shape), leaf.dtype), draw)
         return {"student": jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), params), "draws": draws}
+
+
+def _with_tuples(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings from JSON, which has lists in place of tuples."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in settings.items()}
 
 
 class DistilledRegressor(RegressorMixin, _Distilled):
@@ -240,22 +255,26 @@ class DistilledRegressor(RegressorMixin, _Distilled):
     choices are made automatically; the target is modelled by its logarithm where that does better.
 
     Args:
-        hidden: the widths of the hidden layers of the network that is sampled.
-        student_hidden: those of the network that predicts.
+        hidden: the widths of the hidden layers of the network that is sampled; None for those that predict best on
+            rows set aside.
+        activation: what comes after each of them, such as "silu", the default, or "relu".
+        student_hidden: the widths of the network that predicts.
         chains: how many chains sample side by side; more of them show better whether they agree.
+        effort: how much work to do, as a multiple of the usual amount, which follows from the size of the table.
         time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
             the machine's speed.
         max_steps: the steps that each chain may take, on every machine alike; None for as many as are needed.
-        likelihood: how the sampled network speaks of the target: one-noise (the default) or input-noise; poisson or
-            negative-binomial for counts.
-        head: how the student does: gaussian (the default) or mixture.
+        likelihood: how the sampled network speaks of the target: one-noise or input-noise; poisson or
+            negative-binomial for counts. None for the one that predicts best on rows set aside.
+        head: how the student does: mixture (the default) or gaussian.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
     Attributes:
         schema_: what the columns are, and how the target is modelled.
         notes_: what was decided about the columns, in words.
-        choices_: how the teacher was run (`darkbayes.teacher.Choices`).
+        options_: what was chosen of the networks.
+        choices_: how the teacher was run.
         diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
@@ -305,7 +324,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
     choices are made automatically.
 
     Args:
-        hidden, student_hidden, chains, time_budget, max_steps, random_state, warm_start: as of `DistilledRegressor`.
+        hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
+        random_state, warm_start: as of `DistilledRegressor`.
         likelihood, head: softmax is all there is.
 
     Attributes:

@@ -47,19 +47,24 @@ class Fit:
     task: Annotated[str, value("TASK")] = AUTO
     """what the target is: classification, counts or regression; by default its values tell"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
-    """how the sampled network speaks of it: one-noise (the default) or input-noise of numbers, negative-binomial (the
-    default) or poisson of counts, softmax of classes"""
+    """how the sampled network speaks of it: one-noise or input-noise of numbers, negative-binomial or poisson of
+    counts, softmax of classes; by default the one that predicts best on rows set aside"""
     head: Annotated[str | None, value("NAME", default=False)] = None
-    """how the student does: of numbers gaussian (the default) or mixture"""
-    time_budget: Annotated[str, value("TIME")] = "5m"
-    """how long sampling and distilling may take at most: 60s, 5m, 1h, or none"""
+    """how the student does: of numbers mixture (the default) or gaussian"""
+    effort: Annotated[float, value("TIMES")] = 1.0
+    """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
+    time_budget: Annotated[str, value("TIME")] = "15m"
+    """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """columns to leave out"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
-    hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (50,)
-    """widths of the hidden layers of the network that is sampled"""
-    student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (100, 100)
+    hidden: Annotated[tuple[int, ...], value("WIDTH ...", default=False)] = ()
+    """widths of the hidden layers of the network that is sampled; by default those that predict best on rows set
+    aside"""
+    activation: Annotated[str | None, value("NAME", default=False)] = None
+    """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
+    student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
     chains: Number = 8
     """chains that sample side by side"""
@@ -89,7 +94,8 @@ class Fit:
         name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
         out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
-        chosen = {name: getattr(self, name) for name in ("hidden", "student_hidden", "chains", "likelihood", "head")}
+        given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
+        chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         prepared = self._prepared()
         common.tell(prepared.notes, self.quiet)

@@ -3,9 +3,10 @@
 from darkbayes.fit.automatic import Fitted as Fitted
 from darkbayes.fit.automatic import Options as Options
 from darkbayes.fit.automatic import fit as fit
-from darkbayes.fit.automatic import make_posterior as make_posterior
 from darkbayes.fit.automatic import make_student as make_student
 from darkbayes.fit.automatic import table_queries as table_queries
+from darkbayes.fit.choosing import Model as Model
+from darkbayes.fit.choosing import make_posterior as make_posterior
 from darkbayes.fit.exporting import export_folder as export_folder
 from darkbayes.fit.exporting import load_folder as load_folder
 from darkbayes.fit.folder import fit_folder as fit_folder

@@ -56,7 +56,7 @@ LEARNING_RATE, CLIP = 3e-3, 1.0
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
-UPDATES = 24_000
+UPDATES = 30_000
 """Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
@@ -66,7 +66,7 @@ STARTS, START_STEPS = 16, 5_000
 """Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
 WHOLE = 4e7
 """Rows times weights up to which every step of a chain is taken on all rows."""
-WORK, LEAST_STEPS, MOST_STEPS = 4e10, 2_000, 12_000
+WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
 BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
@@ -113,6 +113,10 @@ class Options:
             require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
+
+    def model(self, target: Target) -> Model:
+        """The model that these options name; where they leave it open, the simplest."""
+        return candidates(target, self.hidden, self.activation, self.likelihood)[0]
 
 
 class Fitted(NamedTuple):

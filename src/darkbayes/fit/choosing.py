@@ -22,7 +22,7 @@ from darkbayes.predict import predict_draws
 from darkbayes.teacher import sample
 from darkbayes.types import Data, Key
 
-NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16))
+NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
 ACTIVATION = "silu"
 """Smooth ones leave the posterior of deep networks smoother than ReLU does, and their chains move further."""
@@ -98,24 +98,38 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
     order = np.asarray(jax.random.permutation(split_key, len(data.x)))[:MOST_ROWS]
     cut = int(ASIDE * len(order))
     aside, rest = (Data(np.asarray(data.x)[rows], np.asarray(data.y)[rows]) for rows in (order[:cut], order[cut:]))  # pyright: ignore[reportArgumentType]
-    scores = [_tried(rest, aside, target, model, try_key, min(most_steps or STEPS, STEPS)) for model in models]
-    means = np.asarray([-np.inf if score is None else score.mean() for score in scores])
-    best = int(means.argmax())
-    if scores[best] is None:
+    steps = min(most_steps or STEPS, STEPS)
+    scores: dict[Model, np.ndarray | None] = {}
+
+    def best_of(some: list[Model]) -> Model:
+        scores.update(
+            {model: _tried(rest, aside, target, model, try_key, steps) for model in some if model not in scores}
+        )
+        return max(some, key=lambda model: -np.inf if (score := scores[model]) is None else score.mean())
+
+    # First what the outputs say, by one network, then the network: half of all combinations.
+    middle = models[len(models) // 2].hidden
+    likelihood = best_of([model for model in models if model.hidden == middle]).likelihood
+    best = best_of([model for model in models if model.likelihood == likelihood])
+    top = scores[best]
+    if top is None:
         raise Divergence("no network could be sampled: standardise the inputs, or look for values that are far off")
-    gaps = [None if score is None else scores[best] - score for score in scores]
-    errors = [None if gap is None else (standard_error(gap) or 0.0) for gap in gaps]
-    equal = [gap is not None and gap.mean() <= EQUAL * (error or 0.0) for gap, error in zip(gaps, errors, strict=True)]
-    winner = equal.index(True)
+    gaps = {model: None if score is None else top - score for model, score in scores.items()}
+    errors = {model: None if gap is None else standard_error(gap) for model, gap in gaps.items()}
+    equal = [
+        model for model in models if (gap := gaps.get(model)) is not None and gap.mean() <= EQUAL * (errors[model] or 0)
+    ]
     tried = tuple(
-        model._asdict() | {"log_likelihood": None if score is None else float(score.mean()), "gap_se": error}
-        for model, score, error in zip(models, scores, errors, strict=True)
+        model._asdict() | {"log_likelihood": None if score is None else float(score.mean()), "gap_se": errors[model]}
+        for model, score in scores.items()
     )
-    lost = [str(model) for model, score in zip(models, scores, strict=True) if score is None]
-    reason = f"the best of {len(models)} on {cut:,} training rows set aside" + (
-        "" if winner == best else ", within its error, and the simplest of those"
-    )
-    return Chosen(models[winner], reason + "".join(f"; diverged: {name}" for name in lost), tried)
+    reason = f"the best of {len(tried)} on {cut:,} training rows set aside"
+    if equal[0] != best:
+        reason = (
+            f"the simplest of those that are best of {len(tried)}, within its error, on {cut:,} training rows set aside"
+        )
+    lost = [f"; diverged: {model}" for model, score in scores.items() if score is None]
+    return Chosen(equal[0], reason + "".join(lost), tried)
 
 
 def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, steps: int) -> np.ndarray | None:

@@ -27,7 +27,7 @@ from darkbayes.teacher.microcanonical import MicrocanonicalChain
 from darkbayes.teacher.samplers import AutoStep, default_sampler
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
-LEAST_ROWS = 512
+LEAST_ROWS = 128
 """Rows that fewer examples are filled up to."""
 LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
@@ -80,7 +80,8 @@ def whole_chain(posterior: Posterior, data: Data, start: Draw, *, burn_in: int, 
     posterior = posterior.of_shard(len(data.x), 1.0)
     data, examples = filled_rows(data)
     burn, keep = jnp.asarray(burn_in, jnp.int32), jnp.asarray(thin, jnp.int32)
-    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples)
+    in_turn = jax.default_backend() == "cpu"
+    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples, in_turn)
 
 
 def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:

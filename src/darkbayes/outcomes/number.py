@@ -32,7 +32,7 @@ MOST_EXPONENT = 80.0  # Exponents are kept below it, and log variances above its
 MOST = float(np.finfo(np.float32).max)
 """No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
 HALVINGS = 60  # Of the interval in which a quantile of several components is sought: to the last digit of a double.
-COMPONENTS = 4  # Of the mixture head.
+SAMPLES, COMPONENTS = 2, 4  # Of the mixture head.
 NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
@@ -235,7 +235,7 @@ class NumbersTarget(QuantityTarget):
         from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
 
         if kind == "mixture":
-            return MixtureHead(COMPONENTS, len(self.numbers), decompose=True)
+            return MixtureHead(COMPONENTS, len(self.numbers), decompose=True, samples=SAMPLES)
         return GaussianHead(len(self.numbers), decompose=True)
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:

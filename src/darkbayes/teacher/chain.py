@@ -161,10 +161,9 @@ def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
         states = jax.vmap(chain.init)(keys)
     else:
         # No two chains begin at the same draw, unless there are more of them.
-        places = jnp.resize(
-            jax.random.permutation(jax.random.fold_in(key, 2), len(jax.tree.leaves(start)[0])), num_chains
-        )
-        states = jax.vmap(chain.init)(keys, jax.tree.map(lambda leaf: leaf[places], start))
+        order = jax.random.permutation(jax.random.fold_in(key, 2), len(jax.tree.leaves(start)[0]))
+        begin = jax.tree.map(lambda leaf: leaf[order[jnp.arange(num_chains) % len(order)]], start)
+        states = jax.vmap(lambda key, draw: chain.init(key, draw))(keys, begin)  # pyright: ignore[reportCallIssue]
     none = jnp.full((), -1, jnp.int32)
     return Chains(step_key, jnp.zeros((), jnp.int32), states, Failure(none, none, jnp.zeros(())))
 

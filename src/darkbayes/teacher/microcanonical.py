@@ -84,6 +84,8 @@ class MicrocanonicalChain(eqx.Module):
     """Draws to begin at, along their first axis; None to begin where the posterior says."""
     examples: Array | None = None
     """How many of the rows of `data` are the examples, if not all: the first ones."""
+    in_turn: bool = eqx.field(static=True, default=False)
+    """Whether gradients of chains are taken one after another: faster than all at once on a CPU, slower elsewhere."""
 
     @property
     def inputs(self) -> Array:
@@ -108,9 +110,10 @@ class MicrocanonicalChain(eqx.Module):
         def log_joint(weights: Array) -> Array:
             return self.posterior.log_joint(restore(weights), self.data, self.examples)
 
+        slope = jax.value_and_grad(log_joint)
         # Some devices multiply in half precision unless asked not to, and the energy would change by chance alone.
         with jax.default_matmul_precision("highest"):
-            return jax.value_and_grad(log_joint)(weights)
+            return (jax.custom_batching.sequential_vmap(slope) if self.in_turn else slope)(weights)
 
     def step(self, key: Key, state: MicrocanonicalState) -> tuple[MicrocanonicalState, Info]:
         state = (self._path if self.adjusted else self._walk)(key, state)
@@ -270,4 +273,5 @@ def _chain(
     data = as_data(x, y)
     burn_in, thin = require_count("burn_in", burn_in), require_count("thin", thin)
     posterior.check(data)
-    return MicrocanonicalChain(posterior, data, burn_in, thin, target, adjusted, start)
+    in_turn = jax.default_backend() == "cpu"
+    return MicrocanonicalChain(posterior, data, burn_in, thin, target, adjusted, start, in_turn=in_turn)

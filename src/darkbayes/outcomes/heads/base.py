@@ -26,7 +26,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Prediction
-from darkbayes.types import Array, PyTree
+from darkbayes.types import Array, Key, PyTree
 
 Statistics = dict[str, Array]
 
@@ -125,6 +125,10 @@ class Head(eqx.Module):
     @abc.abstractmethod
     def targets(self) -> int:
         """Classes, or numbers, that it speaks of."""
+
+    def seen(self, key: Key, targets: Any) -> Any:
+        """What an update looks at of the draws' distributions: they themselves or, if it must be, samples of them."""
+        return targets
 
     @abc.abstractmethod
     def loss(self, outputs: Array, targets: Any) -> Array:

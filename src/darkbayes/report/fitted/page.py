@@ -209,8 +209,8 @@ def _chosen(run: FittedRun) -> dict[str, str]:
         "Images": "" if run.columns else " × ".join(map(str, run.schema.shape)) + " (channels, height, width)",
         # The form of the target has a line of its own.
         "Notes": "; ".join(note for note in facts["notes"] if not form or form not in note),
-        "Teacher": f"{teacher}, sampled by {options['chains']} chain{'s' * (options['chains'] > 1)}; its predictions "
-        f"here average {facts['draws']:,} networks",
+        "Teacher": f"{teacher}{_model(facts)}, sampled by {options['chains']} chain{'s' * (options['chains'] > 1)}; "
+        f"its predictions here average {facts['draws']:,} networks",
         "Its sampler": teachers.first_explanation(run.results),
         "Student": f"{student}, {facts['parameters']:,} weights",
         "Time budget": "none" if options["time_budget"] is None else f"{options['time_budget']:g} seconds",
@@ -221,6 +221,20 @@ def _chosen(run: FittedRun) -> dict[str, str]:
             "part of the training data that was set aside for it"
         )
     return {name: text for name, text in chosen.items() if text}
+
+
+def _model(facts: dict[str, Any]) -> str:
+    """What else is told of the network that was sampled, and why it was chosen."""
+    if "model" not in facts:
+        return ""
+    _, activation, likelihood = facts["model"]["model"]
+    tried = [
+        f"{' x '.join(map(str, each['hidden']))}, {each['likelihood']} "
+        + ("diverged" if each["log_likelihood"] is None else f"{each['log_likelihood']:.3f}")
+        for each in facts["model"]["tried"]
+    ]
+    others = f" (log likelihood there: {'; '.join(tried)})" if tried else ""
+    return f", {activation}, {likelihood} ({facts['model']['reason']}{others})"
 
 
 def _columns(run: FittedRun) -> Table:
