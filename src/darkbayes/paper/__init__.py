@@ -6,14 +6,16 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import boston, mnist, toy1d, toy2d, uci
+from darkbayes.paper import boston, mnist, tables, toy1d, toy2d, uci
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
 from darkbayes.runs import Run
 
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
-EXPERIMENTS: dict[str, ModuleType] = {"toy2d": toy2d, "toy1d": toy1d, "mnist": mnist, "boston": boston, "uci": uci}
+EXPERIMENTS: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables)
+}
 
 NAMES = Names(
     methods={
@@ -29,6 +31,9 @@ NAMES = Names(
         "bbb gaussian": "Bayes by backprop, Gaussian prior",
         "bbb mixture": "Bayes by backprop, mixture prior",
         "ensemble": "deep ensemble",
+        "mclmc": "MCLMC (teacher)",
+        "gp": "Gaussian process",
+        "boosting": "gradient boosting",
         "vi, published": "VI, published",
         "pbp, published": "PBP, published",
         "dropout mc, published": "MC dropout, published",
@@ -41,6 +46,8 @@ NAMES = Names(
         "ms_per_step": "ms per step",
         "predict_ms": "ms for 1,000 images",
         "predict_ratio": "times the student's time",
+        "cpu_s": "processor seconds to fit",
+        "predict_us": "microseconds a row to predict",
         "gain_kept": "share kept of the teacher's gain in log likelihood over SGD",
     },
     tables={"ms_per_step": "What a step of training takes"}
@@ -56,7 +63,7 @@ def presentation(experiment: str, preset: str) -> Presentation:
         return ANY
     settings, methods = module.PRESETS[preset], dict(NAMES.methods)
     # The sampler that ran as the teacher; its rows are those of the method "sgld", as the paper has them.
-    if settings.step_size == "auto":
+    if getattr(settings, "step_size", None) == "auto":
         methods["sgld"] = "Fisher SGLD with momentum"
     elif getattr(settings, "sampler", None) == "fisher":
         methods["sgld"] = "Fisher SGLD"
@@ -79,7 +86,7 @@ def reproduce(
     trials = require_count("--trials", settings.trials if trials is None else trials)
     config = {"experiment": experiment, "preset": preset} | dataclasses.asdict(settings)
     config |= {"trials": trials, "seed": seed}
-    if config["step_size"] == "auto":
+    if config.get("step_size") == "auto":
         config |= dict.fromkeys(("steps", "burn_in", "thin"), "auto")  # Found along with it.
     run = Run(out, config, resume=resume, quiet=quiet)
     return run.finish(experiment, preset, module.reproduce(run, settings, trials, seed), seed)
