@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
@@ -64,8 +63,9 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 STARTS, START_STEPS = 16, 5_000
 """Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
-WHOLE = 4e7
-"""Rows times weights up to which every step of a chain is taken on all rows."""
+WHOLE = 1.5e7
+"""Rows times weights up to which every step of a chain is taken on all rows; networks beyond are left out of the choice
+where there are others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
 BURN_IN = 1 / 3
@@ -179,9 +179,9 @@ def fit(
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
-    weights = optax.tree.size(jax.tree.map(lambda leaf: leaf[0], starts))
-    if len(data.x) * weights <= WHOLE:
-        choices = _lengths(len(data.x) * weights, options)
+    cells = _cells(data, target, chosen.model)
+    if cells <= WHOLE:
+        choices = _lengths(cells, options)
         chain = sharing.whole_chain(posterior, data, starts, burn_in=choices["burn_in"], thin=choices["thin"])
         turns, every = choices["steps"] - choices["burn_in"], 1
         if run is not None:
@@ -217,6 +217,7 @@ def fit(
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None) -> Chosen:
     """The model, chosen once."""
     models = candidates(target, options.hidden, options.activation, options.likelihood)
+    models = [model for model in models if _cells(data, target, model) <= WHOLE] or models
 
     def choose() -> dict[str, Any]:
         return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps))
@@ -224,6 +225,12 @@ def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | N
     decided = choose() if run is None else run.decide("student/model", choose)
     hidden, activation, likelihood = decided["model"]
     return Chosen(Model(tuple(hidden), activation, likelihood), decided["reason"], tuple(decided["tried"]))
+
+
+def _cells(data: Data, target: Target, model: Model) -> int:
+    """The work of a step on all rows: rows times weights."""
+    draw = jax.eval_shape(make_posterior(data, target, model).init, jax.random.key(0), data.x[:1])
+    return len(data.x) * sum(leaf.size for leaf in jax.tree.leaves(draw))
 
 
 def _lengths(cells: int, options: Options) -> dict[str, Any]:
