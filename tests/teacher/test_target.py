@@ -1,0 +1,50 @@
+"""The automatic default on minibatches against the posterior itself, along every direction; not against its own law."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import darkbayes as db
+
+ROWS, COLUMNS, PRECISION = 300, 8, 4.0
+
+
+@pytest.fixture(scope="module", params=["linear", "random features"])
+def problem(request: pytest.FixtureRequest) -> Any:
+    """Regression on correlated columns, or on random ReLU features of them: Gaussian posteriors that are known."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, COLUMNS)) @ rng.normal(size=(COLUMNS, COLUMNS))
+    if request.param == "random features":
+        x = np.maximum(x @ rng.normal(size=(COLUMNS, 16)) / np.sqrt(COLUMNS) + rng.normal(size=16), 0.0)
+    x = ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
+    y = (x @ rng.normal(size=x.shape[1]) + rng.normal(size=ROWS) / np.sqrt(PRECISION)).astype(np.float32)[:, None]
+    exact = np.asarray(x, np.float64)
+    hessian = PRECISION * exact.T @ exact + np.eye(x.shape[1])
+    network = db.Network(lambda key, x: jax.random.normal(key, (x.shape[1], 1)), lambda weights, x: x @ weights)
+    posterior = db.Posterior(network, db.outcomes.Gaussian(PRECISION), db.priors.GaussianPrior(1.0), num_data=ROWS)
+    return posterior, x, y, np.linalg.solve(hessian, PRECISION * exact.T @ y[:, 0]), hessian
+
+
+def test_the_temperature_is_one_along_every_eigenvector(problem: Any) -> None:
+    """With batches of a sixth of the data. Temperatures have standard errors of up to .04."""
+    posterior, x, y, mean, hessian = problem
+    # From the best weights, as fits do: how long it takes to get there is another question.
+    start = db.model.Draw(np.tile(mean.astype(np.float32)[None, :, None], (16, 1, 1)), None)
+    sampler = db.samplers.default_sampler(posterior, 50)
+    chain = db.minibatch_chain(posterior, sampler, x, y, batch_size=50, start=jax.tree.map(jax.numpy.asarray, start))
+    chain, choices = db.tune(chain, jax.random.key(0), num_chains=16)
+    draws = db.sample(chain, jax.random.key(1), num_chains=16, num_draws=20_000 // choices.thin)
+    away = np.asarray(draws.network, np.float64).reshape(-1, len(mean)) - mean
+    values, vectors = np.linalg.eigh(hessian)
+    warmth = ((away @ vectors) ** 2).mean(axis=0) * values
+    assert warmth.min() > 0.82
+    assert warmth.max() < 1.25
+    # What the doubt at inputs that nobody has seen is made of.
+    anywhere = np.random.default_rng(1).normal(size=(200, len(mean)))
+    doubt = ((away @ anywhere.T) ** 2).mean(axis=0) / np.einsum(
+        "ij,jk,ik->i", anywhere, np.linalg.inv(hessian), anywhere
+    )
+    assert abs(doubt.mean() - 1.0) < 0.1
+    assert 0.75 < doubt.min() <= doubt.max() < 1.25
