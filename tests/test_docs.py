@@ -79,9 +79,9 @@ def lay(command: Fit) -> None:
     """What a fit leaves for `predict`, `evaluate`, `export` and `serve`, with a student that has not learned yet."""
     if not command.source.exists():
         return  # It is the reader's own.
-    out, schema = command.out or Path("runs") / command._name(), command._prepared().schema
-    options = Options(tuple(command.hidden), tuple(command.student_hidden), command.chains, None)
-    options = dataclasses.replace(options, likelihood=command.likelihood, head=command.head)
+    name = "-".join([command.source.stem, *command.target]) if command.target else command.source.resolve().name
+    out, schema = command.out or Path("runs") / name, command._prepared().schema
+    options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=command.head)
     student = make_student(schema.target, options, updates=1)
     params = student.init(jax.random.key(0), np.zeros((1, *schema.shape), np.float32))
     write_json(out / "schema.json", schema_to_dict(schema))
