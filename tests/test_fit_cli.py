@@ -21,7 +21,7 @@ from darkbayes.tables import frame_of, read_table
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'darkbayes[tables]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'darkbayes[onnx]'")
 
-SMALL = ["--hidden", "4", "--student-hidden", "8", "--chains", "2", "--time-budget", "2s"]
+SMALL = ["--hidden", "4", "--activation", "relu", "--student-hidden", "8", "--chains", "2", "--effort", "0.02"]
 
 
 class Run(NamedTuple):
