@@ -23,7 +23,7 @@ def main(max_steps: int) -> None:
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
-    # Without max_steps a fit takes as long as it finds necessary, up to five minutes.
+    # Without max_steps a fit takes as long as it finds necessary, up to fifteen minutes.
     model = db.DistilledRegressor(max_steps=max_steps, random_state=0).fit(X_train, y_train)
     print("\n".join(model.notes_))
 

@@ -58,8 +58,9 @@ def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits."""
     estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
     least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
-    options = estimators.Options
-    monkeypatch.setattr(estimators, "Options", lambda *given: dataclasses.replace(options(*given), **least))
+    asked = estimators._Distilled._options
+    monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
+    monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 SMALL: dict[str, Any] = {
     "hidden": (4,),
+    "activation": "relu",
     "student_hidden": (8,),
     "chains": 2,
     "max_steps": 2000,
@@ -17,6 +18,8 @@ SMALL: dict[str, Any] = {
     "random_state": 0,
 }
 LONGER = SMALL | {"max_steps": 6000}
+ONE_NOISE = {"likelihood": "one-noise"}
+"""For numbers, so that none is chosen, which takes longer than these fits."""
 LEARNING = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
 """Checks of scikit-learn's that ask how good predictions are; for all others next to no sampling will do."""
 

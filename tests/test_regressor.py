@@ -18,7 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
-from houses import LONGER, SMALL, houses, pass_check
+from houses import LONGER, ONE_NOISE, SMALL, houses, pass_check
+
+LONGER, SMALL = LONGER | ONE_NOISE, SMALL | ONE_NOISE
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,9 @@ def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regre
     assert regressor.schema_.target.name == "price"
     assert regressor.score(frame, price) > 0.8
     assert any("'price' is a number" in note for note in regressor.notes_)
-    assert regressor.choices_.steps <= 6000 + regressor.choices_.thin
+    assert any("sampled is a network with hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
+    assert (regressor.options_.likelihood, regressor.options_.head) == ("one-noise", "mixture")
+    assert (regressor.choices_["steps"], regressor.choices_["burn_in"]) == (6000, 2000)
     assert regressor.diagnosis_["verdict"]["text"]
     one_by_one = np.concatenate([regressor.predict(frame[k : k + 1]) for k in range(3)])
     np.testing.assert_array_equal(one_by_one, regressor.predict(frame)[:3])
@@ -61,10 +65,15 @@ def test_the_parts_of_a_variance_add_up_and_intervals_cover(regressor: db.Distil
     assert ends.shape == (600, 2)
     assert 0.85 <= np.mean((ends[:, 0] <= price) & (price <= ends[:, 1])) <= 0.95
     prediction = regressor.predict_dist(frame)
-    told = stats.norm(prediction.location[:, 0, 0], prediction.spread[:, 0, 0])
-    np.testing.assert_allclose(told.mean(), mean)
-    np.testing.assert_allclose(np.stack(told.interval(0.9), axis=1), ends, rtol=1e-6)
-    assert regressor.log_score(frame, price) == pytest.approx(told.logpdf(price).mean())
+    weights, told = (
+        np.exp(prediction.log_weights.T[:, 0]),
+        stats.norm(prediction.location.T[:, 0], prediction.spread.T[:, 0]),
+    )
+    np.testing.assert_allclose((weights * told.mean()).sum(axis=0), mean)
+    for end, share in zip(ends.T, (0.05, 0.95), strict=True):
+        np.testing.assert_allclose((weights * told.cdf(end)).sum(axis=0), share, rtol=1e-6)
+    density = (weights * told.pdf(price.to_numpy())).sum(axis=0)
+    assert regressor.log_score(frame, price) == pytest.approx(np.log(density).mean())
     with pytest.raises(db.InvalidInput, match=r"level must lie between 0 and 1, not 90"):
         regressor.predict_interval(frame, level=90)
 
@@ -76,18 +85,19 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
     model = db.DistilledRegressor(**LONGER).fit(X, y)
     prediction = model.predict_dist(X)
     assert prediction.logs == (True,)
-    told = stats.lognorm(prediction.spread[:, 0, 0], scale=np.exp(prediction.location[:, 0, 0]))
+    told = stats.lognorm(prediction.spread.T[:, 0], scale=np.exp(prediction.location.T[:, 0]))
+    weights = np.exp(prediction.log_weights.T[:, 0])
     mean, std = model.predict(X, return_std=True)
-    np.testing.assert_allclose(told.mean(), mean)
-    np.testing.assert_allclose(told.std(), std)
+    np.testing.assert_allclose((weights * told.mean()).sum(axis=0), mean)
+    np.testing.assert_allclose((weights * (told.var() + (told.mean() - mean) ** 2)).sum(axis=0), std**2)
     assert (model.predict_interval(X) > 0).all()
-    assert model.log_score(X, y) == pytest.approx(told.logpdf(y).mean())
+    assert model.log_score(X, y) == pytest.approx(np.log((weights * told.pdf(y)).sum(axis=0)).mean())
     parts = model.decompose(X)
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
 
 
 def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Counter[str]) -> None:
-    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 512."""
+    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 128."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL))
@@ -96,7 +106,7 @@ def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Co
     search = GridSearchCV(pipeline, {"distilledregressor__max_steps": [1500, 2000]}, cv=2).fit(X, X[:, 0])
     assert search.best_score_ > 0.5
     assert len(cross_val_score(search.best_estimator_, X, X[:, 1], cv=2)) == 2
-    X = rng.normal(size=(400, 4))
+    X = rng.normal(size=(120, 4))
     X[rng.random(X.shape) < 0.1] = np.nan
     model = db.DistilledRegressor(**SMALL).fit(X, np.nan_to_num(X[:, 0]))
     assert model.params_[0].weight.shape == (8, 8)
@@ -133,7 +143,7 @@ def test_a_saved_estimator_predicts_as_before(
     np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
     assert trees_equal((again.params_, again.draws_), (model.params_, model.draws_))
     assert again.get_params() == model.get_params()
-    for name in ("schema_", "notes_", "choices_", "diagnosis_", "n_features_in_"):
+    for name in ("schema_", "notes_", "options_", "choices_", "diagnosis_", "n_features_in_"):
         assert getattr(again, name) == getattr(model, name), name
     assert again.feature_names_in_.tolist() == model.feature_names_in_.tolist()
     assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -28,24 +28,33 @@ def slope(examples: int) -> tuple[Data, float, float]:
     return Data(x, y.astype(np.float32)), float((x * y).sum()) / precision, 1 / precision  # pyright: ignore
 
 
-@pytest.mark.parametrize("examples", [6, 400])
-def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(linear: db.Network, examples: int) -> None:
-    """Six examples in batches of a hundred, and 400 of which some fill up 512 rows, with seven columns of zeros.
+@pytest.mark.parametrize(("examples", "step_size"), [(6, 0.05), (400, 0.005), (6, None), (400, None)])
+def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(
+    linear: db.Network, monkeypatch: pytest.MonkeyPatch, examples: int, step_size: float | None
+) -> None:
+    """Six examples, and 400 of which some fill up 512 rows, with seven columns of zeros; in batches of 100, or all.
 
     100 chains keep 40 draws each, 100 steps apart: the standard error of the mean is about a fiftieth of the standard
-    deviation, and that of the variance 3 %, on top of what a step of 0.05 inflates it by. Were the rows that fill up
-    drawn as well, the mean would be off by more than a standard deviation.
+    deviation, and that of the variance 3 %, on top of the 5 % that the noise of minibatches inflates it by at such step
+    sizes. Were the rows that fill up drawn as well, the mean would be off by more than a standard deviation.
     """
     data, mean, variance = slope(examples)
     posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=examples)
     filled = data._replace(x=sharing.fill_columns(data.x, 8))
-    chain = sharing.make_chain(posterior, filled, batch_size=100)
-    sampler = dataclasses.replace(chain.transformation, step_size=jnp.float32(0.05))
-    chain = dataclasses.replace(chain, transformation=sampler, burn_in=1000, thin=100)
+    exact = np.random.default_rng(1).normal([mean, *[0.0] * 7], np.sqrt([variance, *[1.0] * 7]), (100, 8))
+    start = db.model.Draw(jnp.asarray(exact[..., None], jnp.float32), posterior.init(jax.random.key(0), filled.x)[1])
+    if step_size is None:
+        # Of so few weights, one far stiffer than the others, more is asked than of a network's.
+        monkeypatch.setattr(sharing, "ENERGY_ERROR", 5e-5)
+        chain = sharing.whole_chain(posterior, filled, start, burn_in=1000, thin=100)
+    else:
+        chain = sharing.make_chain(posterior, filled, batch_size=100)
+        sampler = dataclasses.replace(chain.transformation, step_size=jnp.float32(step_size))
+        chain = dataclasses.replace(chain, transformation=sampler, burn_in=1000, thin=100, start=start)
     draws = np.asarray(db.sample(chain, jax.random.key(0), num_chains=100, num_draws=40).network)[..., 0]
     gap = (draws - [mean, *[0.0] * 7]) / np.sqrt([variance, *[1.0] * 7])
     np.testing.assert_allclose(gap.mean(axis=(0, 1)), 0.0, atol=0.1)
-    # The weights of zeros have the prior's law, but for the noise that is left to minibatches, which bring them none.
+    # The weights of zeros have the prior's law.
     squares = (gap**2).mean(axis=(0, 1))
     assert squares[0] == pytest.approx(1.0, abs=0.1)
     np.testing.assert_allclose(squares[1:], 1.0, atol=0.15)
@@ -99,7 +108,6 @@ def test_weights_come_back_from_being_filled_up() -> None:
     back = sharing.reshaped(network, filled, narrow)
     assert jax.tree.structure(back) == jax.tree.structure(weights)
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (back, stacked)), strict=True))
-    assert sharing.share_of_weights(network, narrow, wide) == (6 + 3 + 3 + 1) / (24 + 3 + 3 + 1)
 
 
 def test_networks_of_equal_layers_are_the_same_functions() -> None:

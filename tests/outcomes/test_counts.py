@@ -1,5 +1,7 @@
 """Counts: distributions against scipy, the student against its draws, the exported file against JAX."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,11 +189,14 @@ def test_a_fitted_student_has_the_log_likelihood_of_its_draws(dispersed: bool) -
     rate = np.exp(0.8 + 0.7 * np.sin(2 * X[:, 0]) + 0.4 * X[:, 1])
     y = rng.poisson(rate * (rng.gamma(2.0, 0.5, len(X)) if dispersed else 1.0))
     kind = CountTarget.likelihoods[0 if dispersed else 1]
-    model = db.DistilledRegressor(likelihood=kind, max_steps=1500, chains=4, time_budget=None, random_state=0)
+    networks: Any = {"hidden": (8,), "activation": "relu", "student_hidden": (32, 32)}
+    model = db.DistilledRegressor(
+        likelihood=kind, **networks, max_steps=3000, chains=4, time_budget=None, random_state=0
+    )
     model.fit(X[:300], y[:300])
     student = model.predict_dist(X[300:])
-    x = model.schema_.encode({f"x{k}": X[300:, k] for k in range(2)})
-    posterior = make_posterior(Data(x, x), model.schema_.target, model._options())
+    target, x = model.schema_.target, model.schema_.encode({f"x{k}": X[300:, k] for k in range(2)})
+    posterior = make_posterior(Data(x, x), target, model.options_.model(target))
     teacher = db.predict_draws(posterior, model.draws_, x)
     behind = teacher.log_prob(y[300:]).mean() - student.log_prob(y[300:]).mean()
     assert abs(behind) < 0.01

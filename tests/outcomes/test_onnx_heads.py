@@ -8,6 +8,7 @@ import pytest
 
 import darkbayes as db
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget, SeveralTarget, Target
+from darkbayes.outcomes.heads.number import LOG_VARIANCES
 from darkbayes.shipped import Shipped
 from darkbayes.tables.schema import Number, TableSchema
 
@@ -22,12 +23,13 @@ def schema_of(target: Target) -> TableSchema:
     return TableSchema(columns, target)
 
 
-def both(target: Target, kind: str) -> tuple[db.outcomes.Prediction, db.outcomes.Prediction]:
-    """What JAX and onnxruntime predict of the same rows with the same random student."""
+def both(target: Target, kind: str, scale: float = 1.0) -> tuple[db.outcomes.Prediction, db.outcomes.Prediction]:
+    """What JAX and onnxruntime predict of the same rows with the same random student, its last layer times `scale`."""
     head = target.head(kind)
     student = db.Student(db.mlp([16], head.width), head, optax.adam(1e-3))
     schema, x = schema_of(target), np.random.default_rng(0).normal(size=(200, 3))
-    params = student.init(jax.random.key(3), jnp.zeros((1, 3)))
+    *layers, last = student.init(jax.random.key(3), jnp.zeros((1, 3)))
+    params = (*layers, jax.tree.map(lambda leaf: scale * leaf, last))
     frame = {f"x{k}": x[:, k] for k in range(3)}
     own = target.own_unit(db.predict_student(student, params, schema.encode(frame)))
     shipped = Shipped("student.onnx", content=db.to_onnx(student, params, schema))
@@ -55,6 +57,15 @@ def test_mean_intervals_and_both_variances_of_a_mixture_agree_to_one_in_a_hundre
             assert (np.abs(theirs - mine) <= 1e-5 * np.maximum(np.abs(mine), own.std)).all()
     for name in ("mean", "std", "aleatoric_std", "epistemic_std"):
         np.testing.assert_allclose(getattr(shipped, name), getattr(own, name), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", NumberTarget.heads)
+def test_log_variances_beyond_all_bounds_are_cut_off_alike(kind: str) -> None:
+    """Those of a student whose last layer has weights a hundred times as large."""
+    own, shipped = both(PLAIN, kind, scale=100.0)
+    logs = 2 * np.log(np.asarray(own.spread) / PLAIN.scale)  # pyright: ignore[reportAttributeAccessIssue]
+    assert (logs.min(), logs.max()) == pytest.approx(LOG_VARIANCES, rel=1e-6)
+    np.testing.assert_allclose(shipped.spread, own.spread, rtol=1e-4)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_large_offset_of_the_target_survives_the_export() -> None:

@@ -285,7 +285,7 @@ class MixtureHead(_NumberHead):
     def seen(self, key: Key, targets: Normal) -> "Normal | Samples":
         if self.samples is None:
             return targets
-        parts = jnp.arange(self.samples).reshape(-1, *[1] * targets.mean.ndim)
+        parts = jnp.arange(self.samples, dtype=targets.mean.dtype).reshape(-1, *[1] * targets.mean.ndim)
         uniform = jax.random.uniform(key, (self.samples, *targets.mean.shape), targets.mean.dtype)
         within = jnp.clip((parts + uniform) / self.samples, 1e-6, 1.0 - 1e-6)
         y = targets.mean + jnp.sqrt(targets.variance) * jax.scipy.special.ndtri(within)

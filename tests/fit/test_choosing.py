@@ -1,0 +1,137 @@
+"""Which network is sampled: the best on rows set aside, the simplest where these are too few, or what was asked for."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import darkbayes as db
+from darkbayes.fit import Options, choosing
+from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model
+from darkbayes.outcomes import ClassTarget, NumberTarget
+from darkbayes.types import Data
+
+TARGET = NumberTarget("y", "identity", 0.0, 1.0, -3.0, 3.0)
+KEY = jax.random.key(0)
+
+
+def noisier_to_the_right(rows: int) -> Data:
+    """One input, and a target that is all noise, ten times as wide at the right end as at the left."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.7, 1.7, (rows, 1))
+    y = np.exp(0.7 * x) * rng.normal(size=(rows, 1)) / 1.5
+    return Data(x.astype(np.float32), y.astype(np.float32))  # pyright: ignore[reportArgumentType]
+
+
+def chosen_of(rows: int, models: list[Model]) -> Chosen:
+    return choose_model(noisier_to_the_right(rows), TARGET, models, KEY)
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Candidates have the log likelihood that is given for them, on every row alike, and nothing is sampled."""
+
+    def score(scores: dict[Model, float | None]) -> None:
+        def tried(rest: Data, aside: Data, target: Any, model: Model, *others: Any) -> np.ndarray | None:
+            value = scores[model]
+            return None if value is None else np.full(len(aside.x), value)
+
+        monkeypatch.setattr(choosing, "_tried", tried)
+
+    return score
+
+
+ALL = candidates(TARGET, None, None, None)
+
+
+def test_candidates_begin_with_the_simplest_and_keep_to_what_is_given() -> None:
+    networks = choosing.NETWORKS
+    assert [(model.hidden, model.likelihood) for model in ALL] == [
+        (hidden, likelihood) for hidden in networks for likelihood in ("one-noise", "input-noise")
+    ]
+    assert {model.activation for model in ALL} == {"silu"}
+    assert candidates(TARGET, (4,), "relu", "input-noise") == [Model((4,), "relu", "input-noise")]
+    classes = ClassTarget("sort", ("a", "b"))
+    assert candidates(classes, (4,), None, None) == [Model((4,), "silu", "softmax")]
+    assert Options(hidden=(4, 4)).model(TARGET) == Model((4, 4), "silu", "one-noise")
+
+
+def test_few_rows_take_the_simplest_and_say_so() -> None:
+    chosen = chosen_of(choosing.LEAST_ROWS - 1, ALL)
+    assert chosen == Chosen(ALL[0], "the simplest, as 199 rows are too few to choose by (200 are needed)")
+
+
+def test_what_is_given_is_taken_as_asked_for_on_any_number_of_rows() -> None:
+    model = Model((4,), "relu", "input-noise")
+    for rows in (10, 1000):
+        assert chosen_of(rows, [model]) == Chosen(model, "as asked for")
+
+
+def test_noise_that_depends_on_the_input_is_found_and_all_candidates_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a whole choice with short chains; the true law has 0.4 nats a row more than the best with one noise."""
+    for name, value in {"CHAINS": 2, "STEPS": 400, "START_STEPS": 300, "NETWORKS": ((4,), (5,))}.items():
+        monkeypatch.setattr(choosing, name, value)
+    models = candidates(TARGET, None, None, None)
+    chosen = chosen_of(400, models)
+    assert chosen.model.likelihood == "input-noise"
+    assert "of 3" in chosen.reason
+    assert "on 80 training rows set aside" in chosen.reason
+    # The likelihood is chosen by one network, and the network by that likelihood.
+    assert {(each["hidden"], each["likelihood"]) for each in chosen.tried} == {
+        *(((5,), "one-noise"), ((5,), "input-noise"), ((4,), "input-noise")),
+    }
+    told = {(each["hidden"], each["likelihood"]): each for each in chosen.tried}
+    assert all(np.isfinite([each["log_likelihood"], each["gap_se"]]).all() for each in chosen.tried)
+    assert told[(5,), "input-noise"]["log_likelihood"] > told[(5,), "one-noise"]["log_likelihood"] + 0.1
+    assert told[(5,), "one-noise"]["gap_se"] > 0
+    assert min(each["gap_se"] for each in chosen.tried) == 0
+
+
+def test_the_best_wins_and_of_equals_the_simplest(scored: Any) -> None:
+    scores = dict.fromkeys(ALL, -1.0)
+    scored(scores)
+    assert chosen_of(300, ALL).model == ALL[0]
+    best = ALL[-1]
+    scored(scores | {each: -0.9 for each in ALL if each.likelihood == best.likelihood} | {best: -0.5})
+    chosen = chosen_of(300, ALL)
+    assert chosen.model == best
+    assert chosen.reason == "the best of 4 on 60 training rows set aside"
+
+
+def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
+    models = candidates(TARGET, None, None, "one-noise")
+    scored(dict.fromkeys(models, -1.0) | {models[0]: None, models[2]: -0.5})
+    chosen = chosen_of(300, models)
+    assert chosen.model == models[2]
+    assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise")
+    told = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
+    assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0)]
+
+
+def test_where_all_diverge_there_is_nothing_to_sample(scored: Any) -> None:
+    scored(dict.fromkeys(ALL))
+    with pytest.raises(db.Divergence, match="no network could be sampled: standardise the inputs, or look for values"):
+        chosen_of(300, ALL)
+
+
+def test_chains_that_diverge_count_as_a_candidate_that_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(*others: Any) -> Any:
+        raise db.Divergence("far off")
+
+    monkeypatch.setattr(choosing.sharing, "optimised", diverge)
+    with pytest.raises(db.Divergence, match="no network could be sampled"):
+        chosen_of(300, ALL)
+
+
+def test_a_fit_goes_on_with_what_is_left(scored: Any) -> None:
+    """And tells the choice, with its options filled in."""
+    models = candidates(TARGET, (4,), "relu", None)
+    scored({models[0]: None, models[1]: -1.0})
+    options = Options(hidden=(4,), activation="relu", student_hidden=(8,), chains=2, max_steps=30, time_budget=None)
+    fitted = db.fit.fit(noisier_to_the_right(300), TARGET, KEY, options)
+    assert fitted.chosen.model == models[1]
+    assert "; diverged: hidden layer of 4 (relu), one-noise" in fitted.chosen.reason
+    assert (fitted.options.hidden, fitted.options.activation) == ((4,), "relu")
+    assert (fitted.options.likelihood, fitted.options.head) == ("input-noise", "mixture")
+    assert np.isfinite(fitted.predict(np.zeros((3, 1), np.float32)).mean).all()
