@@ -131,7 +131,7 @@ def test_a_student_is_compared_with_averages_over_its_teachers_draws():
 
 def test_all_ways_to_average_over_draws_agree():
     prepared = export.prepare_table(*export.named_table("boston"), seed=0)
-    options = export.Options(hidden=(5,), student_hidden=(8,), time_budget=None)
+    options = export.Options(hidden=(5,), activation="relu", student_hidden=(8,), time_budget=None)
     posterior, _, _, draws = export._fitted(prepared, options, jax.random.key(0))
     x = np.asarray(prepared.train.x[:1])
     ways = [
