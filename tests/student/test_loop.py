@@ -34,17 +34,17 @@ class CountingState(NamedTuple):
 class CountingChain(eqx.Module):
     burn_in: int = 0
     thin: int = 1
-    start: float = 0.0
+    begins_at: float = 0.0
     breaks_at: int = -1
     """The step whose draw is infinite; the log posterior tells so at the start of the step after it."""
     posterior: CountingPosterior = CountingPosterior()
     inputs: jax.Array = eqx.field(default_factory=lambda: jnp.zeros((3, 1)))
 
     def init(self, key: jax.Array) -> CountingState:
-        return CountingState(jnp.float32(self.start))
+        return CountingState(jnp.float32(self.begins_at))
 
     def step(self, key: jax.Array, state: CountingState) -> tuple[CountingState, Info]:
-        now = jnp.where(state.params == self.start, 0.0, state.params) + 1
+        now = jnp.where(state.params == self.begins_at, 0.0, state.params) + 1
         return CountingState(jnp.where(now == self.breaks_at, jnp.inf, now)), Info(-state.params)
 
 
@@ -87,7 +87,7 @@ def test_the_student_takes_its_turn_as_often_as_it_is_told(
 
 @pytest.mark.parametrize("num_chains", [1, 3])
 def test_draws_before_burn_in_never_reach_the_average(num_chains: int) -> None:
-    parts, state = counting(CountingChain(burn_in=5, thin=4, start=1e6), num_chains=num_chains)
+    parts, state = counting(CountingChain(burn_in=5, thin=4, begins_at=1e6), num_chains=num_chains)
     assert int(state.average.count) == 0
     state, _ = parts.advance(state, np.int32(3))
     assert int(state.average.count) == 3 * num_chains
@@ -113,7 +113,7 @@ def test_targets_average_the_present_draw_and_the_picked_ones() -> None:
 
 
 def test_draws_before_burn_in_never_reach_the_student_through_the_reservoir() -> None:
-    parts, state = counting(CountingChain(burn_in=5, thin=2, start=1000.0), reservoir=4)
+    parts, state = counting(CountingChain(burn_in=5, thin=2, begins_at=1000.0), reservoir=4)
     _, loss = parts.advance(state, np.int32(1))
     np.testing.assert_allclose(mean_square(loss), np.mean(np.square([6, 7])), rtol=1e-6)
 

@@ -313,8 +313,8 @@ def test_where_no_step_size_is_small_enough_the_error_says_what_to_do(
 def test_choices_explain_themselves(choices: db.teacher.Choices) -> None:
     told = dataclasses.replace(choices, step_size=0.0661, autocorrelation=18.6, thin=2, steps=11024)
     assert told.explain() == (
-        "step size 0.0661: discretisation inflates the variance along the stiffest direction by 50%, minibatches bring "
-        "0% of the noise; burn-in 1,024 steps, after which the log posterior no longer rose; predictions forget where "
+        "step size 0.0661: discretisation inflates the variance along the stiffest direction by 50%, minibatches add "
+        "0% there; burn-in 1,024 steps, after which the log posterior no longer rose; predictions forget where "
         "they were within 19 steps, so one draw in 2 is kept; 11,024 steps in all, the fewest that teach a student for "
         "1,000 effective predictions"
     )

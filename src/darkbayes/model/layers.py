@@ -67,6 +67,8 @@ class Linear(Layer):
         return eqx.nn.Linear(shape[0], self.outputs, use_bias=self.bias, key=key)
 
     def apply(self, weights: Any, x: Array) -> Array:
+        if not isinstance(weights, eqx.nn.Linear):
+            return super().apply(weights, x)  # A layer behind something, such as a mask.
         # With the examples along the last axis, as here and in `Activation`, narrow layers take half the time on a CPU.
         sums = weights.weight @ x.T
         return (sums if weights.bias is None else sums + weights.bias[:, None]).T

@@ -273,5 +273,6 @@ def _chain(
     data = as_data(x, y)
     burn_in, thin = require_count("burn_in", burn_in), require_count("thin", thin)
     posterior.check(data)
-    in_turn = jax.default_backend() == "cpu"
+    # JAX cannot take turns within a path, which is a loop of its own.
+    in_turn = not adjusted and jax.default_backend() == "cpu"
     return MicrocanonicalChain(posterior, data, burn_in, thin, target, adjusted, start, in_turn=in_turn)

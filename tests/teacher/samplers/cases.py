@@ -63,13 +63,13 @@ SAMPLERS = {
         lambda eta, heat=1.0: db.samplers.fisher_sgld(
             eta, prior_precision=1.0, batch_share=0.25, decay=0.95, adapt_steps=100, temperature=heat
         ),
-        0.2,
+        0.15,
     ),
     "fisher_sgld with friction": Sampler(
         lambda eta, heat=1.0: db.samplers.fisher_sgld(
             eta, prior_precision=1.0, batch_share=0.25, friction=0.2, decay=0.95, adapt_steps=100, temperature=heat
         ),
-        0.05,
+        0.04,
     ),
     "sgfs": Sampler(
         lambda eta, heat=1.0: db.samplers.sgfs(eta, prior_precision=1.0, decay=0.95, adapt_steps=100, temperature=heat),

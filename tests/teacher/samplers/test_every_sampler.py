@@ -190,7 +190,7 @@ def chain_of(name: str, regression: tuple[db.Posterior, db.Data]) -> db.types.Ch
     posterior, data = regression
     sampler = SAMPLERS[name]
     transformation = sampler.make(sampler.step_size)
-    return db.minibatch_chain(posterior, transformation, *data, batch_size=25, burn_in=200, thin=15, **sampler.chain)
+    return db.minibatch_chain(posterior, transformation, *data, batch_size=25, burn_in=400, thin=15, **sampler.chain)
 
 
 @eqx.filter_jit
