@@ -90,7 +90,7 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
         The choice, with a record of all.
     """
     if len(models) == 1:
-        return Chosen(models[0], "as asked for" if models[0].hidden else "the only one")
+        return Chosen(models[0], "as asked for")
     if len(data.x) < LEAST_ROWS:
         reason = f"the simplest, as {len(data.x)} rows are too few to choose by ({LEAST_ROWS} are needed)"
         return Chosen(models[0], reason)

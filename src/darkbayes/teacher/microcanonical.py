@@ -219,7 +219,7 @@ def mclmc_chain(
     *,
     burn_in: int = 5_000,
     thin: int = 10,
-    energy_error: float = 5e-3,
+    energy_error: float = 5e-4,
     start: Draw | None = None,
 ) -> MicrocanonicalChain:
     """A microcanonical chain on all examples, which finds its step size and length during the burn-in.

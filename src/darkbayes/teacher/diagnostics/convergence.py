@@ -178,7 +178,7 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
     >>> agreement(rng.normal(size=(4, 200, 3))).verdict.code
     'agree'
     >>> agreement(rng.normal(size=(4, 200, 3)) + np.arange(4)[:, None, None]).verdict.text
-    'the chains have not met (R-hat 1.60): run longer, with a longer burn-in, or use larger or cyclical steps'
+    'the chains have not met (R-hat 1.60): run longer (a fit: with more effort), or use more chains'
     """
     values = np.asarray(values, np.float64)
     if values.ndim < 2 or values.shape[0] < 1:
@@ -203,7 +203,7 @@ def _judge(chains: int, rhat: float, effective: float) -> Verdict:
         halves = "" if rhat <= RHAT_MET else f"; its own halves differ (R-hat {rhat:.2f}): run longer"
         return Verdict("one_chain", f"one chain: agreement cannot be judged, use num_chains >= 2{halves}")
     if rhat > RHAT_MET:
-        remedy = "run longer, with a longer burn-in, or use larger or cyclical steps"
+        remedy = "run longer (a fit: with more effort), or use more chains"
         return Verdict("apart", f"the chains have not met (R-hat {rhat:.2f}): {remedy}")
     if effective < LEAST_EFFECTIVE:
         few = f"on only {effective:,.0f} effective predictions: run longer or use more chains"
