@@ -34,9 +34,9 @@ LEAST_COLUMNS = 8
 LEAST_GROUPS = 4
 """Groups of columns that fewer are filled up to."""
 ENERGY_ERROR = 5e-3
-"""What a chain on all rows may change its energy by in a step, squared and per weight. The stiffest directions then have
-up to a quarter too little variance, which predictions hardly notice; a tenth of the error would cost half as many steps
-again, which they do."""
+"""What a chain on all rows may change its energy by in a step, squared and per weight. The stiffest directions have up
+to a quarter too little variance then, which predictions hardly notice; a tenth of the error would cost half as many
+steps again, which they do."""
 START_BATCH, START_RATE = 100, 5e-3
 """Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
 MONITORED = 256
