@@ -31,6 +31,8 @@ TARGETS = {  # mean and standard deviation
     "yacht": (10.4954, 15.1359),
 }
 SPLITS = {  # sha256 of all twenty, as little-endian 64-bit integers
+    "bikesharing": "3a87f39660c68a5ae610b656a598bf7e5764d305e7a657aa35f1f2145025d37c",
+    "airfoil": "9c0387ba979dd34d91e0668dc69bedb76dbbe1f0cd150d54e13444d36e157507",
     "boston": "3a0f9d6fd12975eb9ec1aad334038e1dd6ecae021b4f14037f307b282942fd29",
     "concrete": "53e07118dc99dae5a0c6777cb98187d1709d3a52f815116a31dab2aca8fd0d09",
     "energy": "f31dbf17d6e9061396b9e6d151d41d73c99674ac73da7f107358c51f633b6bd3",
@@ -212,7 +214,7 @@ def test_a_damaged_installation_says_to_install_anew(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_all_names():
-    with pytest.raises(InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, boston, .*, mushroom"):
+    with pytest.raises(InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, airfoil, .*, mushroom"):
         load("iris")
     with pytest.raises(InvalidInput, match="no data set 3"):
         load(3)  # pyright: ignore[reportArgumentType]

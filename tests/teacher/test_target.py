@@ -35,7 +35,7 @@ def test_the_temperature_is_one_along_every_eigenvector(problem: Any) -> None:
     sampler = db.samplers.default_sampler(posterior, 50)
     chain = db.minibatch_chain(posterior, sampler, x, y, batch_size=50, start=jax.tree.map(jax.numpy.asarray, start))
     chain, choices = db.tune(chain, jax.random.key(0), num_chains=16)
-    draws = db.sample(chain, jax.random.key(1), num_chains=16, num_draws=20_000 // choices.thin)
+    draws = db.sample(chain, jax.random.key(1), num_chains=16, num_draws=12_000 // choices.thin)
     away = np.asarray(draws.network, np.float64).reshape(-1, len(mean)) - mean
     values, vectors = np.linalg.eigh(hessian)
     warmth = ((away @ vectors) ** 2).mean(axis=0) * values
