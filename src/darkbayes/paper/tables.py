@@ -144,7 +144,8 @@ def _bde(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
     seconds = time.process_time() - began
     raw = np.asarray(model.predict(x, raw=True), np.float64).reshape(-1, len(x), 2)
     how = {"cpu_s": seconds, "predict_us": _micros(lambda x: model.predict(x, raw=True), x)}
-    return _scored(_mixture(raw[..., 0], raw[..., 1]), test.y) | how
+    spread = np.logaddexp(0.0, raw[..., 1]) + 1e-6  # As its own evaluation reads the second output.
+    return _scored(_mixture(raw[..., 0], spread), test.y) | how
 
 
 def _gp(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
