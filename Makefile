@@ -26,7 +26,7 @@ docs: $(DOCS)
 ## set everything up and run the tests, doctests included
 # The first variable lets XLA compile in two thirds of the time, the second lets scikit-learn check arrays of any library.
 test: $(READY)
-	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests src
+	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
 
 ## format, lint, types, layers, docstrings, the image of the service
 check: $(READY)

@@ -10,16 +10,6 @@ from pathlib import Path
 import jax
 import pytest
 
-LONG = (
-    "test_benchmarks.py",
-    "test_classifier.py",
-    "test_docs.py",
-    "test_regressor.py",
-    "test_experiments.py",
-    "test_examples.py",
-    "test_fit_cli.py",
-    "test_stationarity.py",
-)
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000
 """Of memory, in a process that goes on with what it has compiled; Linux allows 65,530."""
@@ -41,12 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Tracing makes a great many objects that live on: the collector would look through them all again and again.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take longest come first, so that no worker is left alone with one of them in the end."""
-    places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
 @pytest.fixture(scope="module", autouse=True)
