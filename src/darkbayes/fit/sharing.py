@@ -59,30 +59,27 @@ def fill_columns(x: Any, columns: int) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, columns - x.shape[1])))
 
 
-def filled_rows(data: Data) -> tuple[Data, Array]:
-    """Data with rows repeated from the first on, and how many of them are the examples."""
+def _filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Array]:
+    """The posterior with its number of examples as an array, rows repeated from the first on, and that number."""
+    posterior.likelihood.check_targets(data.y)
     number = len(data.x)
     rows = np.arange(filled_up(number, LEAST_ROWS)) % number
-    return Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data)), jnp.asarray(number, jnp.int32)
+    filled = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
+    return posterior.of_shard(number, 1.0), filled, jnp.asarray(number, jnp.int32)
 
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
     """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples."""
-    posterior.likelihood.check_targets(data.y)
-    posterior = posterior.of_shard(len(data.x), 1.0)  # All of it, but the number is an array.
-    data, examples = filled_rows(data)
+    posterior, data, examples = _filled_rows(posterior, data)
     sampler = default_sampler(posterior, batch_size)
     return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
 
 
 def whole_chain(posterior: Posterior, data: Data, start: Draw, *, burn_in: int, thin: int) -> MicrocanonicalChain:
     """The default chain on all rows."""
-    posterior.likelihood.check_targets(data.y)
-    posterior = posterior.of_shard(len(data.x), 1.0)
-    data, examples = filled_rows(data)
+    posterior, data, examples = _filled_rows(posterior, data)
     burn, keep = jnp.asarray(burn_in, jnp.int32), jnp.asarray(thin, jnp.int32)
-    in_turn = jax.default_backend() == "cpu"
-    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples, in_turn)
+    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples)
 
 
 def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:

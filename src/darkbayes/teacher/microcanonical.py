@@ -47,7 +47,7 @@ MOST_IN_PATH = 1_000
 """Steps in a path at most."""
 
 
-class Settings(NamedTuple):
+class Pace(NamedTuple):
     """The step size and the length of a chain, and what they are learned from."""
 
     step_size: Array
@@ -65,7 +65,7 @@ class MicrocanonicalState(NamedTuple):
     gradient: Array
     direction: Array
     count: Array
-    settings: Settings
+    settings: Pace
     energy_error: Array
     """The running mean of the squared change of energy per dimension, over about `MEMORY` steps."""
 
@@ -84,8 +84,6 @@ class MicrocanonicalChain(eqx.Module):
     """Draws to begin at, along their first axis; None to begin where the posterior says."""
     examples: Array | None = None
     """How many of the rows of `data` are the examples, if not all: the first ones."""
-    in_turn: bool = eqx.field(static=True, default=False)
-    """Whether gradients of chains are taken one after another: faster than all at once on a CPU, slower elsewhere."""
 
     @property
     def inputs(self) -> Array:
@@ -98,7 +96,7 @@ class MicrocanonicalChain(eqx.Module):
         log_density, gradient = self._slope(weights, params)
         zero, size = jnp.zeros((), weights.dtype), jnp.sqrt(jnp.asarray(weights.size, weights.dtype))
         none = jnp.zeros_like(weights)
-        settings = Settings(FIRST_STEP * size, size, none, none)
+        settings = Pace(FIRST_STEP * size, size, none, none)
         direction = _normalised(jax.random.normal(direction_key, weights.shape, weights.dtype))
         count = jnp.zeros((), jnp.int32)
         return MicrocanonicalState(params, log_density, gradient, direction, count, settings, zero)
@@ -111,9 +109,13 @@ class MicrocanonicalChain(eqx.Module):
             return self.posterior.log_joint(restore(weights), self.data, self.examples)
 
         slope = jax.value_and_grad(log_joint)
+        # One chain after another is faster than all at once on a CPU, and slower elsewhere. JAX cannot take turns
+        # within a path, which is a loop of its own.
+        if not self.adjusted and jax.default_backend() == "cpu":
+            slope = jax.custom_batching.sequential_vmap(slope)
         # Some devices multiply in half precision unless asked not to, and the energy would change by chance alone.
         with jax.default_matmul_precision("highest"):
-            return (jax.custom_batching.sequential_vmap(slope) if self.in_turn else slope)(weights)
+            return slope(weights)
 
     def step(self, key: Key, state: MicrocanonicalState) -> tuple[MicrocanonicalState, Info]:
         state = (self._path if self.adjusted else self._walk)(key, state)
@@ -143,8 +145,7 @@ class MicrocanonicalChain(eqx.Module):
         stay = state._replace(direction=-state.direction)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, stay)
         error = jnp.where(finite, change**2 / state.direction.size, 0.0)
-        share = 1.0 / jnp.minimum(state.count + 1, MEMORY)
-        state = state._replace(energy_error=state.energy_error + share * (error - state.energy_error))
+        state = _noted(state, error)
         progress = state.count / self.burn_in
         wanted = self.target * FIRST_ERROR ** jnp.maximum(1.0 - progress / SETTLED, 0.0)
         rate = RATES[0] + (RATES[1] - RATES[0]) * progress
@@ -156,7 +157,7 @@ class MicrocanonicalChain(eqx.Module):
         spread = jnp.sqrt(jnp.expm1(state.settings.step_size / state.settings.length) / noise.size)
         return state._replace(direction=_normalised(state.direction + spread * noise))
 
-    def _learned(self, state: MicrocanonicalState, factor: Array) -> Settings:
+    def _learned(self, state: MicrocanonicalState, factor: Array) -> Pace:
         """The settings with a longer step and the distance that the chain has spread over, unless burn-in is over.
 
         That distance is measured in the second quarter of the burn-in, and again in its second half.
@@ -169,7 +170,7 @@ class MicrocanonicalChain(eqx.Module):
         squares = jnp.where(number == 1, 0.0, old.squares) + (weights - old.mean) * (weights - mean)
         spread = jnp.sqrt(jnp.sum(squares) / number)
         due = ((count + 1 == half) | (count + 1 == self.burn_in)) & (spread > 0)
-        new = Settings(factor * old.step_size, jnp.where(due, spread, old.length), mean, squares)
+        new = Pace(factor * old.step_size, jnp.where(due, spread, old.length), mean, squares)
         return jax.tree.map(lambda new, old: jnp.where(count < self.burn_in, new, old), new, old)
 
     def _path(self, key: Key, state: MicrocanonicalState) -> MicrocanonicalState:
@@ -191,10 +192,14 @@ class MicrocanonicalChain(eqx.Module):
         state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), moved, state)
         rate = 1.0 / jnp.sqrt(state.count + 1.0)
         factor = jnp.exp(rate * (probability - self.target))
-        share = 1.0 / jnp.minimum(state.count + 1, MEMORY)
-        error = jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error)
-        state = state._replace(energy_error=state.energy_error + share * (error - state.energy_error))
+        state = _noted(state, jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error))
         return state._replace(settings=self._learned(state, factor))
+
+
+def _noted(state: MicrocanonicalState, error: Array) -> MicrocanonicalState:
+    """With an error taken into the running mean."""
+    share = 1.0 / jnp.minimum(state.count + 1, MEMORY)
+    return state._replace(energy_error=state.energy_error + share * (error - state.energy_error))
 
 
 def _normalised(vector: Array) -> Array:
@@ -273,6 +278,4 @@ def _chain(
     data = as_data(x, y)
     burn_in, thin = require_count("burn_in", burn_in), require_count("thin", thin)
     posterior.check(data)
-    # JAX cannot take turns within a path, which is a loop of its own.
-    in_turn = not adjusted and jax.default_backend() == "cpu"
-    return MicrocanonicalChain(posterior, data, burn_in, thin, target, adjusted, start, in_turn=in_turn)
+    return MicrocanonicalChain(posterior, data, burn_in, thin, target, adjusted, start)

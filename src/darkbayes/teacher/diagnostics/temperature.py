@@ -45,11 +45,10 @@ def _gradients(
     def gradient(batch: Data) -> PyTree:
         return jax.grad(energy(posterior, batch))(draw)
 
-    def of_the_first(draw: Draw, number: Array) -> Array:
-        counts = jnp.arange(len(data.x)) < number
-        return -posterior.log_prior(draw) - jnp.sum(jnp.where(counts, posterior.log_likelihood(draw, data), 0.0))
-
-    full = gradient(data) if examples is None else jax.grad(of_the_first)(draw, examples)
+    # All examples are the first rows where the others only fill up.
+    full = (
+        gradient(data) if examples is None else jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
+    )
     temperature = _dot(draw, full) / optax.tree.size(draw)
     if batch_size is None:
         return GradientNoise(temperature, jnp.zeros(()))
