@@ -42,19 +42,22 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
     return score
 
 
-ALL = candidates(TARGET, None, None, None)
+ALL = candidates(TARGET)
 
 
 def test_candidates_begin_with_the_simplest_and_keep_to_what_is_given() -> None:
     networks = choosing.NETWORKS
     assert [(model.hidden, model.likelihood) for model in ALL] == [
-        (hidden, likelihood) for hidden in networks for likelihood in ("one-noise", "input-noise")
+        (hidden, likelihood)
+        for hidden in networks
+        for likelihood in ("one-noise", "input-noise")
+        for _ in choosing.PRIORS
     ]
     assert {model.activation for model in ALL} == {"silu"}
-    assert candidates(TARGET, (4,), "relu", "input-noise") == [Model((4,), "relu", "input-noise")]
+    assert candidates(TARGET, (4,), "relu", "input-noise") == [Model((4,), "relu", "input-noise", 0.1)]
     classes = ClassTarget("sort", ("a", "b"))
-    assert candidates(classes, (4,), None, None) == [Model((4,), "silu", "softmax")]
-    assert Options(hidden=(4, 4)).model(TARGET) == Model((4, 4), "silu", "one-noise")
+    assert candidates(classes, (4,), None, None) == [Model((4,), "silu", "softmax", 0.02)]
+    assert Options(hidden=(4, 4)).model(TARGET) == Model((4, 4), "silu", "one-noise", 0.1)
 
 
 def test_few_rows_take_the_simplest_and_say_so() -> None:
@@ -63,7 +66,7 @@ def test_few_rows_take_the_simplest_and_say_so() -> None:
 
 
 def test_what_is_given_is_taken_as_asked_for_on_any_number_of_rows() -> None:
-    model = Model((4,), "relu", "input-noise")
+    model = Model((4,), "relu", "input-noise", 0.1)
     for rows in (10, 1000):
         assert chosen_of(rows, [model]) == Chosen(model, "as asked for")
 
@@ -72,16 +75,17 @@ def test_noise_that_depends_on_the_input_is_found_and_all_candidates_are_told(mo
     """By a whole choice with short chains; the true law has 0.4 nats a row more than the best with one noise."""
     for name, value in {"CHAINS": 2, "STEPS": 400, "START_STEPS": 300, "NETWORKS": ((4,), (5,))}.items():
         monkeypatch.setattr(choosing, name, value)
-    models = candidates(TARGET, None, None, None)
+    models = candidates(TARGET)
     chosen = chosen_of(400, models)
     assert chosen.model.likelihood == "input-noise"
-    assert "of 3" in chosen.reason
+    assert "of 5" in chosen.reason
     assert "on 80 training rows set aside" in chosen.reason
-    # The likelihood is chosen by one network, and the network by that likelihood.
+    # The likelihood is chosen by one network, the network by that likelihood, and the prior by both.
     assert {(each["hidden"], each["likelihood"]) for each in chosen.tried} == {
         *(((5,), "one-noise"), ((5,), "input-noise"), ((4,), "input-noise")),
     }
-    told = {(each["hidden"], each["likelihood"]): each for each in chosen.tried}
+    assert [each["prior"] for each in chosen.tried] == pytest.approx([0.1, 0.1, 0.1, 1.0, 0.01])
+    told = {(each["hidden"], each["likelihood"]): each for each in chosen.tried[:3]}
     assert all(np.isfinite([each["log_likelihood"], each["gap_se"]]).all() for each in chosen.tried)
     assert told[(5,), "input-noise"]["log_likelihood"] > told[(5,), "one-noise"]["log_likelihood"] + 0.1
     assert told[(5,), "one-noise"]["gap_se"] > 0
@@ -96,15 +100,15 @@ def test_the_best_wins_and_of_equals_the_simplest(scored: Any) -> None:
     scored(scores | {each: -0.9 for each in ALL if each.likelihood == best.likelihood} | {best: -0.5})
     chosen = chosen_of(300, ALL)
     assert chosen.model == best
-    assert chosen.reason == "the best of 4 on 60 training rows set aside"
+    assert chosen.reason == "the best of 6 on 60 training rows set aside"
 
 
 def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
-    models = candidates(TARGET, None, None, "one-noise")
+    models = candidates(TARGET, likelihood="one-noise", prior=0.1)
     scored(dict.fromkeys(models, -1.0) | {models[0]: None, models[2]: -0.5})
     chosen = chosen_of(300, models)
     assert chosen.model == models[2]
-    assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise")
+    assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise, prior precision 0.1")
     told = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
     assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0)]
 
@@ -126,7 +130,7 @@ def test_chains_that_diverge_count_as_a_candidate_that_is_out(monkeypatch: pytes
 
 def test_a_fit_goes_on_with_what_is_left(scored: Any) -> None:
     """And tells the choice, with its options filled in."""
-    models = candidates(TARGET, (4,), "relu", None)
+    models = candidates(TARGET, (4,), "relu")
     scored({models[0]: None, models[1]: -1.0})
     options = Options(hidden=(4,), activation="relu", student_hidden=(8,), chains=2, max_steps=30, time_budget=None)
     fitted = db.fit.fit(noisier_to_the_right(300), TARGET, KEY, options)

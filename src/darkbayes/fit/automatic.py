@@ -2,7 +2,7 @@
 
     the network        an MLP, and what its outputs say: the best of few on rows set aside (`choosing.py`); it takes
                        images as rows of pixels, since eight chains of a CNN are too slow for a CPU
-    the prior          a Gaussian on each weight
+    the prior          a Gaussian on each weight, the narrower the wider the layer; how narrow is chosen likewise
     the sampler        microcanonical chains on all rows (`teacher/microcanonical.py`), from the ends of optimisations;
                        where that is too much work, the default sampler on minibatches, tuned (`teacher/tuning.py`)
     the queries        training inputs with noise, and points between them; categories exchanged between rows; images
@@ -64,8 +64,8 @@ PICKS = 16
 STARTS, START_STEPS = 16, 5_000
 """Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
 WHOLE = 1.5e7
-"""Rows times weights up to which every step of a chain is taken on all rows; networks beyond are left out of the choice
-where there are others."""
+"""Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
+left out of the choice where there are others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
 BURN_IN = 1 / 3
@@ -87,6 +87,8 @@ class Options:
     chains: int = 8
     effort: float = 1.0
     """How much work to do, of chains and student alike, as a multiple of the usual amount."""
+    prior: float | None = None
+    """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
     time_budget: float | None = 900.0
     """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
     max_steps: int | None = None
@@ -109,6 +111,8 @@ class Options:
             raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         require_count("chains", self.chains)
         require_positive("effort", self.effort)
+        if self.prior is not None:
+            require_positive("prior", self.prior)
         if self.max_steps is not None:
             require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
@@ -116,7 +120,11 @@ class Options:
 
     def model(self, target: Target) -> Model:
         """The model that these options name; where they leave it open, the simplest."""
-        return candidates(target, self.hidden, self.activation, self.likelihood)[0]
+        return self.candidates(target)[0]
+
+    def candidates(self, target: Target) -> list[Model]:
+        """All models that these options allow."""
+        return candidates(target, self.hidden, self.activation, self.likelihood, self.prior)
 
 
 class Fitted(NamedTuple):
@@ -180,16 +188,19 @@ def fit(
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     cells = _cells(data, target, chosen.model)
-    if cells <= WHOLE:
+    if cells <= options.effort * WHOLE:
         choices = _lengths(cells, options)
-        chain = sharing.whole_chain(posterior, data, starts, burn_in=choices["burn_in"], thin=choices["thin"])
+        lengths = {name: choices[name] for name in ("burn_in", "thin")}
+        chain = sharing.whole_chain(posterior, data, starts, effort=options.effort, **lengths)
         turns, every = choices["steps"] - choices["burn_in"], 1
         if run is not None:
             run.decide("student/choices", lambda: [choices])
     else:
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
-    updates = max(1, round(options.effort * UPDATES / turns)) if options.max_steps is None else 1
+    # Lessons take longer than chains where these are quick, and a student gains less by them.
+    lessons = UPDATES * min(options.effort, options.effort**0.5)
+    updates = max(1, round(lessons / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, every, updates, reservoir=kept, reservoir_picks=picks)
@@ -216,15 +227,15 @@ def fit(
 
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None) -> Chosen:
     """The model, chosen once."""
-    models = candidates(target, options.hidden, options.activation, options.likelihood)
-    models = [model for model in models if _cells(data, target, model) <= WHOLE] or models
+    models = options.candidates(target)
+    models = [model for model in models if _cells(data, target, model) <= options.effort * WHOLE] or models
 
     def choose() -> dict[str, Any]:
         return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps))
 
     decided = choose() if run is None else run.decide("student/model", choose)
-    hidden, activation, likelihood = decided["model"]
-    return Chosen(Model(tuple(hidden), activation, likelihood), decided["reason"], tuple(decided["tried"]))
+    hidden, *others = decided["model"]
+    return Chosen(Model(tuple(hidden), *others), decided["reason"], tuple(decided["tried"]))
 
 
 def _cells(data: Data, target: Target, model: Model) -> int:

@@ -15,15 +15,18 @@ import numpy as np
 from darkbayes.errors import Divergence
 from darkbayes.estimates import standard_error
 from darkbayes.fit import sharing
-from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.model import Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
+from darkbayes.model.priors import ScaledGaussianPrior
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws
 from darkbayes.teacher import sample
 from darkbayes.types import Data, Key
 
-NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32))
+NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
+PRIORS = (1.0, 10.0, 0.1)
+"""Precisions of the prior to try, as multiples of the target's own."""
 ACTIVATION = "silu"
 """Smooth ones leave the posterior of deep networks smoother than ReLU does, and their chains move further."""
 LEAST_ROWS, MOST_ROWS = 200, 2_500
@@ -42,11 +45,13 @@ class Model(NamedTuple):
     hidden: tuple[int, ...]
     activation: str
     likelihood: str
+    prior: float
+    """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
 
     def __str__(self) -> str:
         layers = "no hidden layer" if not self.hidden else "hidden layers of " + ", ".join(map(str, self.hidden))
         layers = layers.replace("layers", "layer") if len(self.hidden) == 1 else layers
-        return f"{layers} ({self.activation}), {self.likelihood}"
+        return f"{layers} ({self.activation}), {self.likelihood}, prior precision {self.prior:g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,16 +69,22 @@ def make_posterior(data: Data, target: Target, model: Model) -> Posterior:
     """What is believed of the weights of a model."""
     likelihood = target.likelihood(model.likelihood)
     network = mlp(model.hidden, likelihood.width, ACTIVATIONS[model.activation])
-    return Posterior(network, likelihood, GaussianPrior(target.prior_precision), num_data=len(data.x))
+    return Posterior(network, likelihood, ScaledGaussianPrior(model.prior), num_data=len(data.x))
 
 
 def candidates(
-    target: Target, hidden: tuple[int, ...] | None, activation: str | None, likelihood: str | None
+    target: Target,
+    hidden: tuple[int, ...] | None = None,
+    activation: str | None = None,
+    likelihood: str | None = None,
+    prior: float | None = None,
 ) -> list[Model]:
-    """What may be sampled where some of it is given, the simplest first."""
+    """What may be sampled where some of it is given, the simplest first; one prior for a network that somebody named."""
     networks = NETWORKS if hidden is None else (tuple(hidden),)
     kinds = target.likelihoods if likelihood is None else (likelihood,)
-    return [Model(widths, activation or ACTIVATION, kind) for widths, kind in itertools.product(networks, kinds)]
+    priors = [times * target.prior_precision for times in PRIORS[: len(PRIORS) if hidden is None else 1]]
+    every = itertools.product(networks, kinds, priors if prior is None else [prior])
+    return [Model(widths, activation or ACTIVATION, kind, precision) for widths, kind, precision in every]
 
 
 def choose_model(data: Data, target: Target, models: list[Model], key: Key, most_steps: int | None = None) -> Chosen:
@@ -107,10 +118,10 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
         )
         return max(some, key=lambda model: -np.inf if (score := scores[model]) is None else score.mean())
 
-    # First what the outputs say, by one network, then the network: half of all combinations.
-    middle = models[len(models) // 2].hidden
-    likelihood = best_of([model for model in models if model.hidden == middle]).likelihood
-    best = best_of([model for model in models if model.likelihood == likelihood])
+    # One thing after another, of the middle network at first: a third of all combinations.
+    best = models[0]._replace(hidden=models[len(models) // 2].hidden)
+    for name in ("likelihood", "hidden", "prior"):
+        best = best_of([model for model in models if model == best._replace(**{name: getattr(model, name)})])
     top = scores[best]
     if top is None:
         raise Divergence("no network could be sampled: standardise the inputs, or look for values that are far off")

@@ -61,7 +61,9 @@ def fit_folder(
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
-    wide = make_posterior(prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0]))
+    wide = make_posterior(
+        prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precision)
+    )
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)

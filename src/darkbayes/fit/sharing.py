@@ -36,7 +36,7 @@ LEAST_GROUPS = 4
 ENERGY_ERROR = 5e-3
 """What a chain on all rows may change its energy by in a step, squared and per weight. The stiffest directions have up
 to a quarter too little variance then, which predictions hardly notice; a tenth of the error would cost half as many
-steps again, which they do."""
+steps again, which they do in a short run. In a long one it is the error that they notice."""
 START_BATCH, START_RATE = 100, 5e-3
 """Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
 MONITORED = 256
@@ -62,6 +62,8 @@ def fill_columns(x: Any, columns: int) -> np.ndarray:
 def _filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Array]:
     """The posterior with its number of examples as an array, rows repeated from the first on, and that number."""
     posterior.likelihood.check_targets(data.y)
+    precision = jnp.asarray(posterior.prior.precision, jnp.float32)  # pyright: ignore[reportAttributeAccessIssue]
+    posterior = eqx.tree_at(lambda posterior: posterior.prior.precision, posterior, precision)
     number = len(data.x)
     rows = np.arange(filled_up(number, LEAST_ROWS)) % number
     filled = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
@@ -71,15 +73,20 @@ def _filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Arr
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
     """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples."""
     posterior, data, examples = _filled_rows(posterior, data)
-    sampler = default_sampler(posterior, batch_size)
+    weights = jax.tree.leaves(jax.eval_shape(posterior.network.init, jax.random.key(0), data.x[:1]))
+    widest = max(leaf.size // leaf.shape[0] for leaf in weights)
+    sampler = default_sampler(posterior, batch_size, widest * posterior.prior.precision)  # pyright: ignore[reportAttributeAccessIssue]
     return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
 
 
-def whole_chain(posterior: Posterior, data: Data, start: Draw, *, burn_in: int, thin: int) -> MicrocanonicalChain:
-    """The default chain on all rows."""
+def whole_chain(
+    posterior: Posterior, data: Data, start: Draw, *, burn_in: int, thin: int, effort: float = 1.0
+) -> MicrocanonicalChain:
+    """The default chain on all rows; the more effort, the less error is left."""
     posterior, data, examples = _filled_rows(posterior, data)
     burn, keep = jnp.asarray(burn_in, jnp.int32), jnp.asarray(thin, jnp.int32)
-    return MicrocanonicalChain(posterior, data, burn, keep, ENERGY_ERROR, False, start, examples)
+    error = jnp.asarray(ENERGY_ERROR / np.sqrt(max(effort, 1.0)), jnp.float32)
+    return MicrocanonicalChain(posterior, data, burn, keep, error, False, start, examples)
 
 
 def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:

@@ -118,7 +118,9 @@ class Target(abc.ABC):
     task: ClassVar[str]  # What people call it.
     likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
-    prior_precision: ClassVar[float] = 1.0  # Of the prior on every weight of the teacher, by default.
+    prior_precision: ClassVar[float] = (
+        0.1  # Of the teacher's biases a priori, by default; of its weights, times the fan-in.
+    )
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
     # What is predicted, found out from a table

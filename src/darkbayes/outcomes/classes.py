@@ -142,7 +142,7 @@ class ClassTarget(Target):
     task: ClassVar[str] = "classification"
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
     heads: ClassVar[tuple[str, ...]] = ("softmax",)
-    prior_precision: ClassVar[float] = 0.25
+    prior_precision: ClassVar[float] = 0.02
     views: ClassVar[tuple[str, ...]] = ("bars",)
 
     @classmethod

@@ -101,21 +101,25 @@ def first_explanation(results: dict[str, Any]) -> str:
 # Did the chains meet?
 
 CHAINS_CAPTION = (
-    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. R-hat compares the "
-    "halves of all chains, at the worst of these inputs: 1 is agreement. Effective predictions are how many "
+    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. The Monte Carlo error "
+    "is that of the average over the chains, which is what the student learns: the standard deviation of the chains' "
+    "means over the square root of their number, as a share of the predictive standard deviation. R-hat (rank-normalised) "
+    "compares the halves of all chains, at the worst of these inputs: 1 is agreement. Effective predictions are how many "
     "independent ones would tell the average as well. The temperature of draws from the posterior is 1. The teacher's "
     "own error is the KL divergence that its finite number of draws would explain."
 )
 SEVERAL = "Of several runs the median, and the worst in brackets."
 VERDICTS = {
     "agree": "agree",
-    "few": "agree on few predictions",
+    "few": "known too roughly",
     "one_chain": "of one chain",
     "short": "too short to judge",
     "apart": "apart",
 }
 """What is said of runs with each verdict."""
 CHAINS = {
+    "error": ("Monte Carlo error, median input", max),
+    "error_large": ("at 95% of the inputs", max),
     "rhat": ("R-hat", max),
     "effective": ("effective predictions", min),
     "autocorrelation_steps": ("steps to a fresh prediction", max),
@@ -179,12 +183,12 @@ def chains_table(results: dict[str, Any]) -> Table | None:
     for name, diagnosis in results.get("diagnostics", {}).items():
         groups.setdefault(student_label(name), []).extend(diagnosis["runs"])
     every = [run for runs in groups.values() for run in runs]
-    shown = [key for key in CHAINS if any(run[key] for run in every)]  # Neither unknown nor zero everywhere.
+    shown = [key for key in CHAINS if any(run.get(key) for run in every)]  # Neither unknown nor zero everywhere.
     rows = []
     for label, runs in groups.items():
         good, cells = sum(run["code"] == "agree" for run in runs), []
         for key in shown:
-            known, worst = [run[key] for run in runs if run[key] is not None], CHAINS[key][1]
+            known, worst = [run[key] for run in runs if run.get(key) is not None], CHAINS[key][1]
             several = f" ({_short(worst(known))})" if worst and len(known) > 1 else ""
             cells.append(_short(median(known)) + several if known else "")
         rows.append([label, str(len(runs)), *cells, "all" if good == len(runs) else f"{good} of {len(runs)}"])

@@ -14,7 +14,7 @@ import numpy as np
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
-from darkbayes.teacher.keeping import trace_read
+from darkbayes.teacher.keeping import at_traced, trace_read
 from darkbayes.types import Chain
 
 PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
@@ -102,7 +102,8 @@ def diagnose(
 
 def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
     values, stride = trace_read(state.trace)
-    judged = agreement(values, stride * int(chain.thin))
+    statistics = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (state.average.mean, state.average.variance))
+    judged = agreement(values, stride * int(chain.thin), at_traced(state.average.kind.spread(*statistics)))
     draws, reservoir = jax.tree.map(lambda leaf: leaf[:, None], state.teacher.draws), state.reservoir
     filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
     if reservoir is not None and filled:
@@ -143,9 +144,9 @@ def _verdict(runs: Sequence[RunDiagnostics]) -> Verdict:
     if len(runs) == 1:
         return worst
     if worst.code == "agree":
-        rhat, effective = max(run.agreement.rhat for run in runs), np.median([run.agreement.effective for run in runs])
-        text = f"the chains agree in all {len(runs)} runs (R-hat at most {rhat:.2f}, {effective:,.0f} effective"
-        return Verdict("agree", f"{text} predictions in the median run)")
+        error, rhat = (max(getattr(run.agreement, name) for run in runs) for name in ("error", "rhat"))
+        text = f"in all {len(runs)} runs the average over the chains is known to {error:.0%} of the spread or better"
+        return Verdict("agree", f"{text} at the median input (R-hat at most {rhat:.2f})")
     good = sum(run.verdict.code == "agree" for run in runs)
     return Verdict(worst.code, f"run {place}: {worst.text} ({good} of {len(runs)} runs agree)")
 

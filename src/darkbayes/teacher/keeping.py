@@ -1,6 +1,6 @@
 """What a run keeps of its draws, in memory that does not grow with their number: an average, a sample and a trace."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -99,8 +99,12 @@ class Trace(NamedTuple):
 
 def traced(predictions: Distribution) -> Array:
     """What is traced of `predictions` with the chains along the first axis, ``[chains, points, outputs]``."""
-    values = predictions.traced()
-    return values[:, :: -(-values.shape[1] // POINTS)]
+    return jax.vmap(at_traced)(predictions.traced())
+
+
+def at_traced(values: Any) -> Any:
+    """Those of the values at the monitored inputs, along the first axis, that belong to traced ones."""
+    return values[:: -(-len(values) // POINTS)]
 
 
 def trace_init(predictions: Distribution, slots: int = SLOTS) -> Trace:

@@ -77,7 +77,7 @@ class MicrocanonicalChain(eqx.Module):
     data: Data
     burn_in: int | Array
     thin: int | Array
-    target: float
+    target: float | Array
     """The squared change of energy per dimension that is wanted or, if `adjusted`, the share of accepted paths."""
     adjusted: bool = eqx.field(static=True)
     start: Draw | None = None

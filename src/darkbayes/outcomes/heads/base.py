@@ -81,6 +81,11 @@ class Distribution(eqx.Module):
         At each input, by the mean and the variance of the `statistics` of draws.
         """
 
+    @classmethod
+    @abc.abstractmethod
+    def spread(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """The predictive standard deviation of what is `traced`, by the mean and the variance of the `statistics`."""
+
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> Prediction:
         """The same in numpy; what no prediction is made of is refused."""
         raise InvalidInput(f"{type(self).__name__} is what one draw says, not a prediction: use predict_draws")

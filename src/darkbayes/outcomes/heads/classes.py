@@ -13,6 +13,9 @@ from darkbayes.outcomes.classes import FLOOR, ClassPrediction, ClassTarget
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
 from darkbayes.types import Array, PyTree
 
+LEAST_SHARE = 0.01
+"""A probability below which the error of one is judged as if it were this."""
+
 
 class Categorical(Distribution):
     """A distribution over classes, ``log_probs`` of shape ``[..., classes]``."""
@@ -64,6 +67,12 @@ class Categorical(Distribution):
     @classmethod
     def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
         return (0.5 * variance["probs"] / np.maximum(mean["probs"], FLOOR)).sum(axis=-1)
+
+    @classmethod
+    def spread(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        """That of whether it is the class."""
+        probs = np.clip(mean["probs"][..., 1:], LEAST_SHARE, 1.0 - LEAST_SHARE)
+        return np.sqrt(probs * (1.0 - probs))
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> ClassPrediction:
         expected = None if aleatoric is None else np.asarray(aleatoric, np.float64)

@@ -83,6 +83,10 @@ class CountDraw(Distribution):
     def monte_carlo_divergence(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
         return Normal.monte_carlo_divergence(mean, variance)
 
+    @classmethod
+    def spread(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        return Normal.spread(mean, variance)
+
 
 class CountMixture(eqx.Module):
     """A mixture of negative binomial distributions, all of shape ``[components, batch, 1]``."""

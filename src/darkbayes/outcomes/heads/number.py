@@ -53,6 +53,10 @@ class Normal(Distribution):
         parts = 0.5 * variance["mean"] / total + 0.25 * (variance["variance"] + 2 * variance["mean"] ** 2) / total**2
         return parts.sum(axis=-1)
 
+    @classmethod
+    def spread(cls, mean: dict[str, np.ndarray], variance: dict[str, np.ndarray]) -> np.ndarray:
+        return np.sqrt(mean["variance"] + variance["mean"])
+
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> NumberPrediction:
         one = self.mean[None]
         return NumberPrediction.standard(np.zeros(one.shape), one, self.variance[None], aleatoric, epistemic)

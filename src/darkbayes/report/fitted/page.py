@@ -227,13 +227,14 @@ def _model(facts: dict[str, Any]) -> str:
     """What else is told of the network that was sampled, and why it was chosen."""
     if "model" not in facts:
         return ""
-    _, activation, likelihood = facts["model"]["model"]
+    _, activation, likelihood, *prior = facts["model"]["model"]
     tried = [
-        f"{' x '.join(map(str, each['hidden']))}, {each['likelihood']} "
+        f"{' x '.join(map(str, each['hidden']))}, {each['likelihood']}, prior {each.get('prior', 1):g}: "
         + ("diverged" if each["log_likelihood"] is None else f"{each['log_likelihood']:.3f}")
         for each in facts["model"]["tried"]
     ]
     others = f" (log likelihood there: {'; '.join(tried)})" if tried else ""
+    likelihood += f", prior precision {prior[0]:g}" if prior else ""
     return f", {activation}, {likelihood} ({facts['model']['reason']}{others})"
 
 

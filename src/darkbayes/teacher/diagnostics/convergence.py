@@ -9,15 +9,17 @@ from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
+from scipy.special import ndtri
 
 from darkbayes.errors import InvalidInput
 from darkbayes.teacher.keeping import Average
 
 LEAST_DRAWS = 4  # Two for each half of a chain, without which no half has a spread.
 RHAT_MET = 1.1
-"""The bound of Gelman and Rubin (1992). The means of the chains' halves then scatter by half a posterior standard
-deviation, and with four chains the average of all is known to a sixth of one."""
-LEAST_EFFECTIVE = 100  # Independent predictions that tell their mean to a tenth of the posterior's standard deviation.
+"""Up to which chains are said to have met (Gelman and Rubin, 1992)."""
+MEDIAN_ERROR, LARGE_ERROR = 0.05, 0.15
+"""What the error of an average may be, as a share of the predictive standard deviation: at the median input, and at all
+but one in twenty. A mean that is off by a share e of it costs e^2 / 2 nats: .001 and .011."""
 
 Code = Literal["agree", "few", "one_chain", "short", "apart", "temperature", "student_stopped"]
 """What a program may look for; the first five are about agreement, from best to worst."""
@@ -58,6 +60,57 @@ def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
         rhat = np.sqrt((half - 1) / half + between / within)
     # Values that never move, in any chain, agree.
     return np.where(within + between > 0, rhat, 1.0)
+
+
+def rank_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
+    """Rank-normalised split R-hat (Vehtari et al., 2021): of the ranks, and of the distances from the median.
+
+    It sees chains that differ in spread alone, and is not misled by long tails.
+
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+
+    Returns:
+        R-hat, of each of the values that follow the first two axes.
+
+    >>> wide = np.random.default_rng(0).normal(size=(4, 1000)) * np.array([1.0, 1.0, 1.0, 3.0])[:, None]
+    >>> bool(rank_rhat(wide) > 1.1 > split_rhat(wide))
+    True
+    """
+    values = _checked("rank_rhat", values)
+    folded = np.abs(values - np.median(values, axis=(0, 1)))
+    return np.maximum(split_rhat(_normal_scores(values)), split_rhat(_normal_scores(folded)))
+
+
+def _normal_scores(values: np.ndarray) -> np.ndarray:
+    """Quantiles of the standard normal distribution at the ranks of the values among all chains; ties share theirs."""
+    from scipy.stats import rankdata  # Takes longer to load than all else here.
+
+    flat = values.reshape(-1, *values.shape[2:])
+    ranks = rankdata(flat, axis=0)
+    return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+
+
+def monte_carlo_error(values: jax.typing.ArrayLike) -> np.ndarray:
+    """The standard error of the mean of ``[chains, draws, ...]``, with the chains as replicates.
+
+    That is the standard deviation of their means over the square root of their number, whether they explore one mode or
+    several. One chain is judged by its effective draws, and cannot know of other modes.
+
+    Args:
+        values: what each chain predicted, ``[chains, draws, ...]``.
+
+    Returns:
+        The error, of each of the values that follow the first two axes.
+
+    >>> values = np.random.default_rng(0).normal(size=(50, 20, 400)) + np.linspace(-1, 1, 50)[:, None, None]
+    >>> round(float(monte_carlo_error(values).mean()), 2)
+    0.09
+    """
+    values = _checked("monte_carlo_error", values)
+    if len(values) == 1:
+        return values[0].std(axis=0) / np.sqrt(effective_sample_size(values))
+    return values.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def effective_sample_size(values: jax.typing.ArrayLike) -> np.ndarray:
@@ -148,10 +201,14 @@ class Agreement(NamedTuple):
     """How many."""
     draws: int
     """Predictions of each chain that were looked at."""
+    error: float
+    """The Monte Carlo error of the average over all chains, as a share of the spread, at the median input."""
+    error_large: float
+    """The same at all but one in twenty of the inputs."""
     rhat: float
-    """Split R-hat at the worst input."""
+    """Rank-normalised split R-hat at the worst input."""
     rhat_median: float
-    """Split R-hat at the median input."""
+    """The same at the median input."""
     effective: float
     """Effective number of predictions, the median over the inputs."""
     effective_worst: float
@@ -162,14 +219,21 @@ class Agreement(NamedTuple):
     """What follows from all this."""
 
 
-def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement:
+def agreement(
+    values: jax.typing.ArrayLike, steps_between: int = 1, spread: jax.typing.ArrayLike | None = None
+) -> Agreement:
     """Judge predictions ``[chains, draws, ...]``, made every `steps_between` steps of each chain.
+
+    What a student learns is their average. So it is judged by how well that is known, and not by whether the chains
+    have met: those of a network seldom do, and an average over many modes may be known well.
 
     Where only some of the draws were traced, the effective number is that of the traced ones, and a lower bound.
 
     Args:
         values: what each chain predicted, ``[chains, draws, ...]``.
         steps_between: steps of a chain from one of these draws to the next.
+        spread: the standard deviation of the predictive distribution, which errors are shares of, ``[...]``; that of
+            the values by default.
 
     Returns:
         The numbers and what follows from them.
@@ -178,7 +242,7 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
     >>> agreement(rng.normal(size=(4, 200, 3))).verdict.code
     'agree'
     >>> agreement(rng.normal(size=(4, 200, 3)) + np.arange(4)[:, None, None]).verdict.text
-    'the chains have not met (R-hat 1.60): run longer (a fit: with more effort), or use more chains'
+    'the chains have not met (R-hat 1.57), and their average is known to 44% of the spread only: about 309 chains ...'
     """
     values = np.asarray(values, np.float64)
     if values.ndim < 2 or values.shape[0] < 1:
@@ -187,28 +251,40 @@ def agreement(values: jax.typing.ArrayLike, steps_between: int = 1) -> Agreement
     if draws < LEAST_DRAWS:
         some = f"{draws} {'draw' if draws == 1 else 'draws'} of each chain"
         verdict = Verdict("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
-        nothing = float("nan")
-        return Agreement(chains, draws, nothing, nothing, nothing, nothing, nothing, verdict)
-    rhat, effective = np.ravel(split_rhat(values)), np.ravel(effective_sample_size(values))
+        return Agreement(chains, draws, *[float("nan")] * 7, verdict)
+    rhat, effective = np.ravel(rank_rhat(values)), np.ravel(effective_sample_size(values))
     # A value that is not a number, or infinite, is as bad as can be.
     rhat = np.where(np.isnan(rhat), np.inf, rhat)
-    worst, number = float(rhat.max()), float(np.median(effective))
-    median, least = float(np.median(rhat)), float(effective.min())
+    spread = values.std(axis=(0, 1)) if spread is None else np.asarray(spread, np.float64)
+    errors = np.ravel(monte_carlo_error(values) / np.maximum(spread, np.finfo(np.float32).tiny))
+    errors = np.where(np.isnan(errors), np.inf, errors)
+    error, large, worst = float(np.median(errors)), float(np.quantile(errors, 0.95)), float(rhat.max())
     fresh = float(np.median(autocorrelation_time(values, steps_between)))
-    return Agreement(chains, draws, worst, median, number, least, fresh, _judge(chains, worst, number))
+    number, least = float(np.median(effective)), float(effective.min())
+    verdict = _judge(chains, error, large, worst)
+    return Agreement(chains, draws, error, large, worst, float(np.median(rhat)), number, least, fresh, verdict)
 
 
-def _judge(chains: int, rhat: float, effective: float) -> Verdict:
+def _judge(chains: int, error: float, large: float, rhat: float) -> Verdict:
     if chains == 1:
         halves = "" if rhat <= RHAT_MET else f"; its own halves differ (R-hat {rhat:.2f}): run longer"
         return Verdict("one_chain", f"one chain: agreement cannot be judged, use num_chains >= 2{halves}")
-    if rhat > RHAT_MET:
-        remedy = "run longer (a fit: with more effort), or use more chains"
-        return Verdict("apart", f"the chains have not met (R-hat {rhat:.2f}): {remedy}")
-    if effective < LEAST_EFFECTIVE:
-        few = f"on only {effective:,.0f} effective predictions: run longer or use more chains"
-        return Verdict("few", f"the chains agree (R-hat {rhat:.2f}) {few}")
-    return Verdict("agree", f"the chains agree (R-hat {rhat:.2f}, {effective:,.0f} effective predictions)")
+    known = f"{error:.0%} of the spread"
+    excess = max(error / MEDIAN_ERROR, large / LARGE_ERROR) ** 2
+    if excess <= 1:
+        met = "" if rhat <= RHAT_MET else ", over modes that no chain has seen all of"
+        inputs = f"at the median input, {large:.0%} at 95% of them"
+        return Verdict(
+            "agree", f"the average over {chains} chains is known to {known} {inputs} (R-hat {rhat:.2f}{met})"
+        )
+    needed = f"about {min(np.ceil(chains * excess), 9999):,.0f} chains"
+    if rhat <= RHAT_MET:
+        remedy = f"run {excess:.1f} times as long (a fit: with so much more effort), or use {needed}"
+        return Verdict("few", f"the average over the chains is known to {known} only (R-hat {rhat:.2f}): {remedy}")
+    remedy = f"{needed} would do, or fewer that run longer (a fit: with more effort)"
+    return Verdict(
+        "apart", f"the chains have not met (R-hat {rhat:.2f}), and their average is known to {known} only: {remedy}"
+    )
 
 
 def worst_of(runs: Sequence[Agreement]) -> int:

@@ -111,12 +111,15 @@ def fisher_sgld(
     return noisy(init, move)
 
 
-def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
+def default_sampler(
+    posterior: Posterior, batch_size: int | None, prior_precision: float | Array | None = None
+) -> AutoStep:
     """The sampler to begin with: `fisher_sgld` with momentum, which waits for its step size.
 
     Args:
         posterior: what it will explore.
         batch_size: examples of a step; None for all of them.
+        prior_precision: of the weights that the prior binds most; by default its `precision`, or 1.
 
     Returns:
         The sampler.
@@ -124,5 +127,5 @@ def default_sampler(posterior: Posterior, batch_size: int | None) -> AutoStep:
     share = None if batch_size is None else batch_size / posterior.num_data
     if share is not None and not eqx.is_array(share):
         share = min(1.0, share)
-    precision = getattr(posterior.prior, "precision", 1.0)
+    precision = getattr(posterior.prior, "precision", 1.0) if prior_precision is None else prior_precision
     return fisher_sgld("auto", prior_precision=precision, batch_share=share, friction=0.1)
