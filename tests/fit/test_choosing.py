@@ -97,7 +97,8 @@ def test_the_best_wins_and_of_equals_the_simplest(scored: Any) -> None:
     scored(scores)
     assert chosen_of(300, ALL).model == ALL[0]
     best = ALL[-1]
-    scored(scores | {each: -0.9 for each in ALL if each.likelihood == best.likelihood} | {best: -0.5})
+    better = {each: -0.9 + 0.2 * (each.hidden == best.hidden) for each in ALL if each.likelihood == best.likelihood}
+    scored(scores | better | {best: -0.5})
     chosen = chosen_of(300, ALL)
     assert chosen.model == best
     assert chosen.reason == "the best of 6 on 60 training rows set aside"

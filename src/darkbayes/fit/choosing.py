@@ -79,7 +79,7 @@ def candidates(
     likelihood: str | None = None,
     prior: float | None = None,
 ) -> list[Model]:
-    """What may be sampled where some of it is given, the simplest first; one prior for a network that somebody named."""
+    """What may be sampled where some of it is given, the simplest first; one prior for a network that was named."""
     networks = NETWORKS if hidden is None else (tuple(hidden),)
     kinds = target.likelihoods if likelihood is None else (likelihood,)
     priors = [times * target.prior_precision for times in PRIORS[: len(PRIORS) if hidden is None else 1]]

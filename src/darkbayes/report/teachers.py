@@ -101,10 +101,10 @@ def first_explanation(results: dict[str, Any]) -> str:
 # Did the chains meet?
 
 CHAINS_CAPTION = (
-    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. The Monte Carlo error "
-    "is that of the average over the chains, which is what the student learns: the standard deviation of the chains' "
-    "means over the square root of their number, as a share of the predictive standard deviation. R-hat (rank-normalised) "
-    "compares the halves of all chains, at the worst of these inputs: 1 is agreement. Effective predictions are how many "
+    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. The Monte Carlo "
+    "error is that of the average over the chains, which is what the student learns: the standard deviation of their "
+    "means over the square root of their number, as a share of the predictive standard deviation. Rank-normalised "
+    "R-hat compares the halves of all chains, at the worst input: 1 is agreement. Effective predictions are how many "
     "independent ones would tell the average as well. The temperature of draws from the posterior is 1. The teacher's "
     "own error is the KL divergence that its finite number of draws would explain."
 )
