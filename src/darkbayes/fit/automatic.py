@@ -86,7 +86,7 @@ class Options:
     """Widths of the student's hidden layers."""
     chains: int = 8
     effort: float = 1.0
-    """How much work to do, of chains and student alike, as a multiple of the usual amount."""
+    """How much work may be done, as a multiple of the usual amount: larger networks, longer chains, more lessons."""
     prior: float | None = None
     """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
     time_budget: float | None = 900.0
@@ -198,9 +198,7 @@ def fit(
     else:
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
-    # Lessons take longer than chains where these are quick, and a student gains less by them.
-    lessons = UPDATES * min(options.effort, options.effort**0.5)
-    updates = max(1, round(lessons / turns)) if options.max_steps is None else 1
+    updates = max(1, round(_slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, every, updates, reservoir=kept, reservoir_picks=picks)
@@ -244,10 +242,15 @@ def _cells(data: Data, target: Target, model: Model) -> int:
     return len(data.x) * sum(leaf.size for leaf in jax.tree.leaves(draw))
 
 
+def _slower(effort: float) -> float:
+    """How much of an effort goes into what pays less and less: ever longer chains and lessons."""
+    return min(effort, effort**0.5)
+
+
 def _lengths(cells: int, options: Options) -> dict[str, Any]:
     """How long chains on all rows run, by the work that a step is: rows times weights."""
     wanted = options.effort * WORK / (cells * options.chains)
-    steps = round(min(max(wanted, options.effort * LEAST_STEPS), options.effort * MOST_STEPS))
+    steps = round(min(max(wanted, options.effort * LEAST_STEPS), _slower(options.effort) * MOST_STEPS))
     reason = (
         "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
     )
