@@ -15,7 +15,7 @@ import darkbayes as db
 from darkbayes.files import write_arrays
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper import common
-from darkbayes.paper.common import TEACHERS, TUNED, Row, part, rows_of, tuned
+from darkbayes.paper.common import TUNED, Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
 from darkbayes.teacher import sample
@@ -154,9 +154,8 @@ def words(
     rows = rows_of(results, "kl_from_hmc")
     students = [row for method, row in rows.items() if method.startswith("student")]
     best, plug_in = min(students, key=lambda row: row["mean"]), rows["sgd"]
-    teacher = next(names.method(method) for method in rows if method in TEACHERS)
     return RunWords(
-        lead=f"{lead} HMC is the truth; {teacher} approximates it with many networks, and each student is "
+        lead=f"{lead} HMC is the truth; the teacher approximates it with many networks, and each student is "
         f"one network distilled from it. Methods are judged by their KL divergence from HMC, averaged over {where}.",
         summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
         f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",

@@ -171,8 +171,8 @@ def best_of_all(rows: list[Row], names: Names) -> str:
                 ahead + (means[0] == _best(metric, group)),
                 but_teachers + (means[0] == _best(metric, others)),
             )
-    line = f"The student is the best of all on {ahead} of {number} data sets"
-    return (line + f", on {but_teachers} of them if its own teacher does not count") if number else ""
+    line = f"The student is the best of all columns on {ahead} of {number} data sets"
+    return f"{line}, on {but_teachers} if its own teacher is left out" if number else ""
 
 
 def _bar(row: Row) -> str:
