@@ -253,7 +253,7 @@ def test_the_short_table_has_the_paper_beside_our_student(script, tmp_path, monk
     write_json(tmp_path / "results" / "mnist-best.json", fake("mnist", rows))
     scores = {"yacht": (-1.0, -1.63), "wine": (-0.98, -0.97)}
     write_json(
-        tmp_path / "results" / "uci-best.json",
+        tmp_path / "results" / "uci-automatic.json",
         fake(
             "uci",
             [

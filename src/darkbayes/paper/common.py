@@ -11,6 +11,8 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import PBP, raise_if_diverged
+from darkbayes.fit import Fitted
+from darkbayes.metrics import log_likelihood, rmse
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.report import figures
 from darkbayes.teacher.chain import MinibatchChain
@@ -18,6 +20,10 @@ from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
 Row = dict[str, Any]
+TUNED = "fisher_sgld with momentum"
+"""The default sampler, which tunes itself."""
+TEACHERS = ("sgld", "fisher_sgld", TUNED, "mclmc")
+"""What teachers are called in results, by what ran."""
 
 
 def falling_adam(learning_rate: float, steps: int) -> optax.GradientTransformation:
@@ -63,6 +69,17 @@ def tuned(
     teachers, choices = run.tune(name, teachers, key, monitor=monitor, **how)
     lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
     return teachers, dataclasses.replace(preset, **lengths)
+
+
+def teacher_of(fitted: Fitted) -> str:
+    """Which of `TEACHERS` a fit had: chains on all rows, or on minibatches with the step size that they found."""
+    return TUNED if "step_size" in fitted.choices else "mclmc"
+
+
+def scored(prediction: Any, y: Any, scale: float = 1.0) -> dict[str, float]:
+    """Scores of a target that was divided by `scale`, in its own unit."""
+    y = np.asarray(y)
+    return {"log_likelihood": log_likelihood(prediction, y) - float(np.log(scale)), "rmse": scale * rmse(prediction, y)}
 
 
 def trained(kind: Callable[..., Any], posterior: db.Posterior, settings: Any, steps: int, **extra: Any) -> Any:

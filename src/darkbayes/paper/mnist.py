@@ -40,6 +40,7 @@ VALIDATION = 10_000  # Images at the end of the training file to choose settings
 MC_DRAWS = 100  # Draws from dropout and Bayes by backprop to predict with.
 TIMED_IMAGES, TIMED_NETWORKS = 1000, 10
 """Images that are predicted when costs are measured, and the networks that take turns; more would cost the same."""
+ONLY = ("dropout", "bbb", "ensemble")
 ORDER = ("sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble")
 
 

@@ -16,10 +16,10 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInference
-from darkbayes.metrics import coverage, crps, log_likelihood, rmse
+from darkbayes.metrics import coverage, crps
 from darkbayes.outcomes.heads.base import Head, Likelihood
 from darkbayes.paper import common
-from darkbayes.paper.common import fit_trials, part, trained, tuned
+from darkbayes.paper.common import fit_trials, part, scored, trained
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
@@ -57,8 +57,8 @@ class Preset(common.Preset):
     noise: tuple[Noise, ...]
     students: tuple[tuple[int, ...], ...]
     """The hidden layers of each student, which learns from a teacher of its own for each kind of noise."""
-    sampler: Literal["fisher", "stepped"]
-    """`fisher_sgld`, or the paper's SGLD, whose step size is halved every 80,000 steps."""
+    sampler: Literal["fisher_sgld", "sgld"]
+    """The teacher's; the paper's SGLD halves its step size every 80,000 steps."""
     batch_size: int
     jitter: tuple[float, ...]  # Standard deviations of the noise on queries; each is used for an equal share of them.
     prior_precision: float = 1.0
@@ -79,7 +79,7 @@ class Preset(common.Preset):
     def head(self, noise: Noise) -> Head:
         # Where noise depends on the input, draws disagree on it: their mixture has tails that one Gaussian lacks.
         varying = noise == "input"
-        return db.outcomes.MixtureHead(components=2, quadrature=8) if varying else db.outcomes.GaussianHead()
+        return db.outcomes.MixtureHead(components=2, samples=4) if varying else db.outcomes.GaussianHead()
 
     def sgd_rate(self, updates: int) -> optax.Schedule:
         """The paper's: multiplied by 0.8 every 5,000 steps."""
@@ -96,21 +96,23 @@ class Split(NamedTuple):
     """What was subtracted from the target, and what it was divided by."""
 
 
-def split_table(table: db.data.Table, preset: Preset, trials: int, seed: int) -> list[Split]:
+def split_table(
+    table: db.data.Table, trials: int, seed: int, splits: str = "standard", on: str = "test"
+) -> list[Split]:
     """The splits to run on; for validation, each training part is split once more and its test part never seen."""
     rows, data = len(table.y), db.data
-    paper = preset.splits == "paper"
-    splits = data.random_splits(rows, PAPER_TEST_ROWS, trials, seed) if paper else data.standard_splits(rows, trials)
-    if preset.on == "validation":
-        inner = data.random_splits(len(splits[0][0]), len(splits[0][1]), trials, seed)
-        splits = [(train[new], train[held]) for (train, _), (new, held) in zip(splits, inner, strict=True)]
+    paper = splits == "paper"
+    parts = data.random_splits(rows, PAPER_TEST_ROWS, trials, seed) if paper else data.standard_splits(rows, trials)
+    if on == "validation":
+        inner = data.random_splits(len(parts[0][0]), len(parts[0][1]), trials, seed)
+        parts = [(train[new], train[held]) for (train, _), (new, held) in zip(parts, inner, strict=True)]
     standardised = []
-    for train, test in splits:
+    for train, test in parts:
         x, y = table.x, table.y[:, None]
         spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
         x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
-        parts = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
-        standardised.append(Split(*parts, float(center), float(scale)))
+        both = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
+        standardised.append(Split(*both, float(center), float(scale)))
     return standardised
 
 
@@ -134,16 +136,15 @@ class Experiment:
             widths = self.stacked.x.shape[-1], *hidden, self.preset.head(noise).width
             name = f"student{kind} " + "-".join(map(str, widths))
             arrays = self.run.once(self._path(name), partial(self._distil, name, noise, hidden))
-            scores.setdefault("sgld" + kind, part(arrays, "sgld"))
+            scores.setdefault(self.preset.sampler + kind, part(arrays, "teacher"))
             scores[name] = part(arrays, "student")
         return scores
 
     def _distil(self, name: str, noise: Noise, hidden: tuple[int, ...]) -> dict[str, Any]:
         preset, posterior = self.preset, self.posterior(noise)
         batch_size = min(preset.batch_size, posterior.num_data)
-        if preset.step_size == "auto":
-            sampler = db.samplers.default_sampler(posterior, batch_size)
-        elif preset.sampler == "stepped":
+        assert preset.step_size != "auto"
+        if preset.sampler == "sgld":
             sampler = db.sgld(db.schedules.stepped(preset.step_size, factor=0.5, every=80_000))
         else:
             own: Any = {"prior_precision": preset.prior_precision, "batch_share": batch_size / posterior.num_data}
@@ -151,8 +152,6 @@ class Experiment:
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
         # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
-        if preset.step_size == "auto":
-            teachers, preset = tuned(self.run, self._path(name), teachers, key, preset)
         student, queries = preset.student(hidden, preset.head(noise)), _mixed([*map(db.queries.jitter, preset.jitter)])
         parts = db.side_by_side([db.distillation(teacher, student, queries, preset.settings) for teacher in teachers])
         state = self.run.distil(self._path(name), parts, key, preset.steps)
@@ -161,7 +160,7 @@ class Experiment:
         methods = {
             "student": lambda k, x: db.predict_student(student, at(k, weights), x),
             # The draws that the reservoirs hold are a fair sample of all.
-            "sgld": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
+            "teacher": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
         }
         return _scores(methods, self.splits)
 
@@ -225,9 +224,9 @@ def _scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]
         scores = []
         for k, split in enumerate(splits):
             prediction, y, scale = predict(k, split.test.x), split.test.y, split.scale
-            likelihood = log_likelihood(prediction, y) - np.log(scale)
-            distances = scale * rmse(prediction, y), scale * crps(prediction, y)
-            scores.append((likelihood, *distances, coverage(prediction, y)))
+            scores.append(
+                (*scored(prediction, y, scale).values(), scale * crps(prediction, y), coverage(prediction, y))
+            )
             if k == 0:
                 arrays[f"{name}.mean"] = prediction.mean[:, 0] * scale + split.center
                 arrays[f"{name}.std"] = prediction.std[:, 0] * scale

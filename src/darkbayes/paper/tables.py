@@ -21,11 +21,10 @@ import jax
 import numpy as np
 
 import darkbayes as db
-from darkbayes import metrics
 from darkbayes.fit import Options, fit
 from darkbayes.outcomes import NumberTarget
 from darkbayes.outcomes.number import NumberPrediction
-from darkbayes.paper.common import Row
+from darkbayes.paper.common import Row, scored, teacher_of
 from darkbayes.report import Names, RunWords
 from darkbayes.runs import row
 from darkbayes.types import Data
@@ -102,11 +101,6 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     return rows
 
 
-def _scored(prediction: Any, y: Any) -> dict[str, Any]:
-    y = np.asarray(y)
-    return {"log_likelihood": metrics.log_likelihood(prediction, y), "rmse": metrics.rmse(prediction, y)}
-
-
 def _mixture(mean: np.ndarray, spread: np.ndarray) -> NumberPrediction:
     """Gaussians that weigh alike, ``[components, rows]``."""
     weights = np.full((*mean.shape, 1), -np.log(len(mean)))
@@ -120,8 +114,9 @@ def _distilled(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, 
     how: Any = {name: getattr(preset, name) for name in ("effort", "chains", "student_hidden")}
     fitted = fit(train, target, jax.random.key(seed), Options(time_budget=None, **how))
     own: dict[str, Any] = {"cpu_s": time.process_time() - began}
-    own |= _scored(fitted.predict(test.x), test.y) | {"predict_us": _micros(fitted.predict, test.x)}
-    return own | {f"mclmc.{name}": value for name, value in _scored(fitted.predict_teacher(test.x), test.y).items()}
+    own |= scored(fitted.predict(test.x), test.y) | {"predict_us": _micros(fitted.predict, test.x)}
+    teacher = scored(fitted.predict_teacher(test.x), test.y)
+    return own | {f"{teacher_of(fitted)}.{name}": value for name, value in teacher.items()}
 
 
 def _micros(predict: Callable[[Any], Any], x: Any) -> float:
@@ -145,7 +140,7 @@ def _bde(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
     raw = np.asarray(model.predict(x, raw=True), np.float64).reshape(-1, len(x), 2)
     how = {"cpu_s": seconds, "predict_us": _micros(lambda x: model.predict(x, raw=True), x)}
     spread = np.logaddexp(0.0, raw[..., 1]) + 1e-6  # As its own evaluation reads the second output.
-    return _scored(_mixture(raw[..., 0], spread), test.y) | how
+    return scored(_mixture(raw[..., 0], spread), test.y) | how
 
 
 def _gp(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
@@ -158,7 +153,7 @@ def _gp(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
     model = GaussianProcessRegressor(kernel, random_state=seed).fit(x, y)
     seconds = time.process_time() - began
     mean, spread = map(np.asarray, model.predict(np.asarray(test.x), return_std=True))
-    return _scored(_mixture(mean[None], spread[None]), test.y) | {"cpu_s": seconds}
+    return scored(_mixture(mean[None], spread[None]), test.y) | {"cpu_s": seconds}
 
 
 def _boosting(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import darkbayes as db
 from darkbayes.files import write_arrays
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper import common
-from darkbayes.paper.common import Row, part, rows_of, tuned
+from darkbayes.paper.common import TUNED, Row, part, rows_of, tuned
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
 from darkbayes.teacher import sample
@@ -77,7 +77,7 @@ class Experiment:
             for hidden in preset.students
         }
 
-    def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key) -> Methods:
+    def trial(self, folder: str, data: Data, teacher: MinibatchChain, key: Key, sampler: str) -> Methods:
         own, methods, students = self.problem.comparators, {}, {}
         hmc_key, sgd_key, distil_key, *keys = jax.random.split(key, 3 + len(own))
         others = {"hmc": partial(self.hmc, f"{folder}/hmc"), "sgd": self.sgd, **own}
@@ -88,7 +88,7 @@ class Experiment:
             lessons = partial(self.distilled, name, student, teacher, distil_key)
             students[f"student {label}"] = self.run.once(name, lessons)
         # Every student had the same teacher, draw for draw: its randomness does not depend on who listens.
-        return methods | {"sgld": part(next(iter(students.values())), "teacher")} | students
+        return methods | {sampler: part(next(iter(students.values())), "teacher")} | students
 
     def hmc(self, name: str, key: Key, data: Data) -> dict[str, Any]:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
@@ -135,13 +135,14 @@ def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: 
         teachers, preset = tuned(run, "teacher", teachers, jax.random.key(seed), preset, problem.grid)
     experiment, done = Experiment(run, problem, preset), []
     for trial, (_, key) in enumerate(keys):
-        done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], key))
+        done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], key, TUNED if auto else "sgld"))
     write_arrays(run.path / "figure.safetensors", problem.figure(data[0], done[0]))
     rows = []
     for method in [name for name in done[0] if name != "hmc"]:
         forward = [problem.divergence(trial["hmc"], trial[method]) for trial in done]
         reverse = [problem.divergence(trial[method], trial["hmc"]) for trial in done]
-        rows.append(row(method, "kl_from_hmc", forward, problem.paper.get(method)))
+        paper = problem.paper.get("sgld" if method == TUNED else method)
+        rows.append(row(method, "kl_from_hmc", forward, paper))
         rows.append(row(method, "kl_to_hmc", reverse))
     return [*rows, row("hmc", "rhat_max", [float(trial["hmc"]["rhat"]) for trial in done])]
 
@@ -154,7 +155,7 @@ def words(
     students = [row for method, row in rows.items() if method.startswith("student")]
     best, plug_in = min(students, key=lambda row: row["mean"]), rows["sgd"]
     return RunWords(
-        lead=f"{lead} HMC is the truth; {names.method('sgld')} approximates it with many networks, and each student is "
+        lead=f"{lead} HMC is the truth; the teacher approximates it with many networks, and each student is "
         f"one network distilled from it. Methods are judged by their KL divergence from HMC, averaged over {where}.",
         summary=f"One network, the {names.method(best['method'])}, is {measured(best)} nats from HMC; the plug-in "
         f"network is {measured(plug_in)} nats away, {plug_in['mean'] / best['mean']:,.0f} times as far.",

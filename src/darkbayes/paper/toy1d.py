@@ -27,7 +27,7 @@ import darkbayes as db
 from darkbayes.baselines import PBP, VariationalInference
 from darkbayes.outcomes.heads.number import Normal, kl_normal
 from darkbayes.paper import toy
-from darkbayes.paper.common import falling_adam, titled_panels
+from darkbayes.paper.common import TEACHERS, falling_adam, titled_panels
 from darkbayes.report import Names, figures
 from darkbayes.types import Data, Key
 
@@ -104,7 +104,7 @@ def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
 def bands(folder: Path, names: Names) -> figures.Drawing:
     """Mean and three standard deviations of each method, with those of HMC as outlines (the paper's Figure 2)."""
     arrays = figures.figure_arrays(folder)
-    others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", "sgld"))
+    others, students = figures.methods_in(arrays, "mean.", ("pbp", "hmc", "vi", "sgd", *TEACHERS))
     methods, grid = others + students[:1], arrays["grid"]
     truth = [arrays["mean.hmc"] + side * 3 * arrays["std.hmc"] for side in (-1, 1)]
     with titled_panels([*map(names.method, methods)], 3, 2.7) as (figure, axes, used):

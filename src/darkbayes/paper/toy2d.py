@@ -20,7 +20,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.paper import toy
-from darkbayes.paper.common import titled_panels
+from darkbayes.paper.common import TEACHERS, titled_panels
 from darkbayes.report import Names, figures
 from darkbayes.types import Data
 
@@ -67,7 +67,7 @@ def figure_arrays(data: Data, methods: toy.Methods) -> dict[str, Any]:
 def class_maps(folder: Path, names: Names) -> figures.Drawing:
     """The probability of class 1 over the plane for each method, with the training points (the paper's Figure 1)."""
     arrays = figures.figure_arrays(folder)
-    others, students = figures.methods_in(arrays, "probs.", ("sgd", "hmc", "sgld"))
+    others, students = figures.methods_in(arrays, "probs.", ("sgd", "hmc", *TEACHERS))
     methods = others + students
     side = round(len(arrays[f"probs.{methods[0]}"]) ** 0.5)
     line, image = np.linspace(-EDGE, EDGE, side), None

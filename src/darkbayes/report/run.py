@@ -68,7 +68,7 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
     tables, sizes = pivot(results, names=names), [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
     footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
     if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
-        footnote += f" Bold: the better of {' and '.join(map(names.method, names.rivals))}."
+        footnote += " Bold: the best of all."
     chosen, explanation = teachers.choices_table(results), teachers.first_explanation(results)
     in_words = f" In words, for the first run: {explanation}." if explanation else ""
     explained = teachers.CHOICES_CAPTION + in_words

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
-LOWER = "the lower the better"
+HIGHER, LOWER = "the higher the better", "the lower the better"
 METRICS = {
-    "log_likelihood": ("log likelihood", "the higher the better"),
+    "log_likelihood": ("log likelihood", HIGHER),
     "error": ("error (%)", LOWER),
     "brier": ("Brier score", LOWER),
     "ece": ("calibration error", LOWER),
@@ -39,7 +39,8 @@ class Names:
     metrics: Mapping[str, str] = field(default_factory=dict)  # Beside those of `METRICS`.
     tables: Mapping[str, str] = field(default_factory=dict)
     """Metrics that have a table of their own, with its title; all others share the first table."""
-    rivals: tuple[str, ...] = ()  # Two methods that stand side by side in tables by data set, the better one marked.
+    teachers: tuple[str, ...] = ()
+    """Those that students learn from; tables by data set then mark the best, and say how often that is the student."""
 
     def method(self, name: str) -> str:
         if INPUT_NOISE in name:
@@ -142,19 +143,36 @@ def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], li
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
     direction, label = METRICS.get(metric, ("", ""))[1], names.metric(metric)
-    methods = sorted(dict.fromkeys(row["method"] for row in rows), key=lambda method: method not in names.rivals)
-    lines = []
+    methods, lines = list(dict.fromkeys(row["method"] for row in rows)), []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):
-        by_method = {row["method"]: row for row in group}
-        rivals = [by_method[method]["mean"] for method in names.rivals if method in by_method]
-        ahead = (max if "higher" in direction else min)(rivals) if len(rivals) == len(names.rivals) > 0 else None
-        cells = {
-            method: Best(measured(row)) if method in names.rivals and row["mean"] == ahead else measured(row)
-            for method, row in by_method.items()
-        }
+        best = _best(metric, group) if names.teachers else None
+        cells = {row["method"]: (Best if row["mean"] == best else str)(measured(row)) for row in group}
         lines.append([dataset, *(cells.get(method, "") for method in methods)])
     title = ", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction)))
-    return Table(title, ["data set", *map(names.method, methods)], lines, [])
+    notes = [best_of_all(rows, names)] if names.teachers and direction else []
+    return Table(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
+
+
+def _best(metric: str, rows: list[Row]) -> float | None:
+    """The best mean of a metric, where one is better than another."""
+    pick = {HIGHER: max, LOWER: min}.get(METRICS.get(metric, ("", ""))[1])
+    return pick(row["mean"] for row in rows if row["mean"] is not None) if pick else None
+
+
+def best_of_all(rows: list[Row], names: Names) -> str:
+    """On how many data sets no method has a better mean of the rows' metric than the student; empty without any."""
+    ahead, but_teachers, number = 0, 0, 0
+    for _, group in _grouped(rows, lambda row: row["dataset"]):
+        means = [row["mean"] for row in group if row["method"] == "student"]
+        others = [row for row in group if row["method"] not in names.teachers]
+        if means and len(others) > 1:
+            metric, number = group[0]["metric"], number + 1
+            ahead, but_teachers = (
+                ahead + (means[0] == _best(metric, group)),
+                but_teachers + (means[0] == _best(metric, others)),
+            )
+    line = f"The student is the best of all columns on {ahead} of {number} data sets"
+    return f"{line}, on {but_teachers} if its own teacher is left out" if number else ""
 
 
 def _bar(row: Row) -> str:
