@@ -63,7 +63,7 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 STARTS, START_STEPS = 16, 5_000
 """Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
-WHOLE = 1.5e7
+WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
