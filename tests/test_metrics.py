@@ -1,5 +1,6 @@
 """Scores against independent formulas: hand-made cases, scipy and numerical integration."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -321,9 +322,26 @@ def test_the_scores_of_a_number_that_is_modelled_by_its_logarithm_are_those_of_a
     prediction, law = target.own_unit(gaussian(0.4, 0.8)), stats.lognorm(0.4, scale=np.exp(3.2))
     y = np.array([[20.0]])
     assert metrics.log_likelihood(prediction, y) == pytest.approx(law.logpdf(20.0))
-    assert metrics.rmse(prediction, y) == pytest.approx(abs(law.mean() - 20.0))
+    assert metrics.rmse(prediction, y) == pytest.approx(abs(law.median() - 20.0))
     assert metrics.coverage(prediction, y) == 1.0
     assert metrics.coverage(prediction, law.ppf([[0.96]])) == 0.0
+    assert prediction.mean.item() == pytest.approx(law.mean())
+
+
+def test_the_point_of_a_number_that_is_modelled_by_its_logarithm_is_the_median_and_lies_in_every_interval() -> None:
+    """Where the tail is so long that the mean lies beyond all that is likely."""
+    target = db.outcomes.NumberTarget("price", "log", center=3.0, scale=2.0, low=1.0, high=90.0)
+    prediction = target.own_unit(gaussian(0.4, 3.0))
+    low, high = prediction.interval(0.9)
+    assert prediction.mean > high
+    assert low < prediction.aim < high
+    assert prediction.aim == pytest.approx(prediction.quantile(0.5))
+    columns = target.table(prediction, 0.9)
+    assert list(columns)[:3] == ["median", "mean", "std"]
+    assert columns["median"] == prediction.aim
+    assert target.answer(prediction, 0.9)["median"] == prediction.aim
+    plain = dataclasses.replace(target, transform="identity")
+    assert next(iter(plain.table(plain.own_unit(gaussian(0.4, 3.0)), 0.9))) == "mean"
 
 
 @pytest.mark.parametrize(

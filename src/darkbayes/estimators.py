@@ -303,9 +303,12 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         return self._learn(table, values, schema)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The means, or means and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets."""
+        """Points, or points and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
+
+        A point is the mean, or the median of a target that is modelled by its logarithm.
+        """
         prediction = self.predict_dist(X)
-        return tuple(map(_flat, (prediction.mean, prediction.std))) if return_std else _flat(prediction.mean)
+        return tuple(map(_flat, (prediction.aim, prediction.std))) if return_std else _flat(prediction.aim)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
         """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several."""

@@ -80,6 +80,15 @@ class NumberPrediction(QuantityPrediction):
         noise = None if noise is None else np.sqrt(noise)
         return cls(center, np.sqrt(total), noise, doubt, log_weights, location, np.sqrt(variance), logs, joint)
 
+    @property
+    def aim(self) -> np.ndarray:
+        """The mean; where the mixture is of logarithms the median, as the tail of a log-normal rules its mean."""
+        return np.where(np.asarray(self.logs), self.middle, self.mean) if any(self.logs) else self.mean
+
+    @property
+    def points(self) -> dict[str, np.ndarray]:
+        return ({"median": self.middle} if any(self.logs) else {}) | super().points
+
     def summary(self) -> "NumberPrediction":
         """The one Gaussian of the same mean and variance; of logarithms, of theirs."""
         weights = np.exp(self.log_weights)

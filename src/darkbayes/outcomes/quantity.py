@@ -35,6 +35,11 @@ class QuantityPrediction(Prediction):
         return self.mean
 
     @property
+    def points(self) -> dict[str, np.ndarray]:
+        """What may stand for a prediction, ``[rows, outputs]``; the first is what does."""
+        return {"mean": self.mean}
+
+    @property
     def variance(self) -> np.ndarray:
         return self.std**2
 
@@ -66,7 +71,7 @@ class QuantityPrediction(Prediction):
     def course(self) -> dict[str, np.ndarray]:
         """Of each output by itself; ``[rows]`` of one, ``[rows, outputs]`` of several."""
         if self.mean.shape[1] == 1:
-            return super().course() | {"aim": self.mean[:, 0]}
+            return super().course() | {"aim": self.aim[:, 0]}
         each = [self.output(place).course() for place in range(self.mean.shape[1])]
         return {name: np.stack([one[name] for one in each], axis=1) for name in each[0]}
 
@@ -117,7 +122,7 @@ class QuantityPrediction(Prediction):
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         with np.errstate(over="ignore"):
-            squares = (self.mean - self.shaped(y)) ** 2
+            squares = (self.aim - self.shaped(y)) ** 2
         return {
             "log_likelihood": RowScores(self.log_prob(y)),
             "rmse": RowScores(squares.mean(axis=1), root=True),
@@ -173,7 +178,8 @@ class QuantityTarget(Target):
         for place, name in enumerate(self.names):
             own, prefix = prediction.output(place), f"{name}_" if len(self.names) > 1 else ""
             noise, doubt = (np.sqrt(part) for part in own.parts)
-            moments = {"mean": own.mean[:, 0], "std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
+            moments = {kind: point[:, 0] for kind, point in own.points.items()}
+            moments |= {"std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
             low, high = own.interval(level)
             moments |= {f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
             columns |= {prefix + column: values for column, values in moments.items()}
@@ -181,8 +187,13 @@ class QuantityTarget(Target):
 
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
         """Moments, interval and Gaussian; of several outputs, lists in the order of `names`."""
-        columns = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
-        columns = columns | {"interval": np.stack(prediction.interval(level), axis=-1)} | prediction.gaussian
+        moments = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
+        columns = (
+            prediction.points
+            | moments
+            | {"interval": np.stack(prediction.interval(level), axis=-1)}
+            | prediction.gaussian
+        )
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns

@@ -91,19 +91,19 @@ class QuantityWords(Words):
 
     def losses(self, prediction: Any, y: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return (prediction.mean[:, 0] - np.ravel(y)) ** 2
+            return (prediction.aim[:, 0] - np.ravel(y)) ** 2
 
     def _missed(self, held: HeldOut) -> np.ndarray:
-        """The distance of the mean from the truth."""
+        """The distance of the prediction from the truth."""
         return np.sqrt(self.losses(held.student, held.y))
 
     def risk(self, mean_loss: np.ndarray) -> np.ndarray:
         return np.sqrt(mean_loss)
 
     def example(self, held: HeldOut, row: int) -> Example:
-        mean, std = (float(moment[row, 0]) for moment in (held.student.mean, held.student.std))
+        point, std = (float(moment[row, 0]) for moment in (held.student.aim, held.student.std))
         noise, doubt = (f"±{short(float(self.sizes(part[row])))}" for part in held.student.parts)
-        return Example(with_error(Estimate(mean, std)), short(float(np.ravel(held.y)[row])), noise, doubt)
+        return Example(with_error(Estimate(point, std)), short(float(np.ravel(held.y)[row])), noise, doubt)
 
     def limits(self, values: np.ndarray) -> Limits:
         low, high = min(self.target.low, float(values.min())), max(self.target.high, float(values.max()))
