@@ -32,7 +32,8 @@ from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
 from darkbayes.student.loop import follow
-from darkbayes.student.queries import Queries, distortion, jitter, mix, mixup
+from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
+from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
@@ -61,8 +62,11 @@ DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
-STARTS, START_STEPS = 16, 5_000
-"""Optimisations whose ends chains begin at, one a chain at least, and the steps of each."""
+TOO_FAR, CHECKED = 0.25, 1_000
+"""Nats a row that a student may be behind its teacher before another head is tried, and the training rows looked at."""
+STARTS, START_EPOCHS, START_STEPS = 16, 200, (5_000, 20_000)
+"""Optimisations whose ends chains begin at, one a chain at least; the epochs of each, and its steps at least and at
+most."""
 WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
@@ -183,6 +187,7 @@ def fit(
     began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
+    own_head = options.head is None and len(target.heads) > 1
     chosen = _chosen(data, target, options, choose_key, run)
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
@@ -218,9 +223,29 @@ def fit(
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
+    taught = student, parts.best(state)
+    if own_head and (gap := _behind(posterior, draws, *taught, data, target)) > TOO_FAR:
+        simpler = make_student(target, dataclasses.replace(options, head=target.heads[-1]), UPDATES)
+        teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
+        lessons: Any = (UPDATES, QUERY_BATCH, PICKS)
+        other = simpler, learn_from_draws(simpler, queries, teacher, jax.random.fold_in(distil_key, 1), *lessons)
+        if (less := _behind(posterior, draws, *other, data, target)) < gap:
+            taught, options = other, dataclasses.replace(options, head=target.heads[-1])
+            words = (
+                f"; the student has the head {options.head!r}, {less:.2g} nats a row behind its teacher, not {gap:.2g}"
+            )
+            choices = choices | {"explanation": choices["explanation"] + words}
+    student, params = taught[0], sharing.reshaped(taught[0].network, taught[1], x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
-    params = sharing.reshaped(student.network, parts.best(state), x)
     return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options)
+
+
+def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data, target: Target) -> float:
+    """By how many nats a row a student predicts training rows worse than the draws that it learned from."""
+    rows = np.linspace(0, len(data.x) - 1, min(len(data.x), CHECKED)).astype(int)
+    x, y = np.asarray(data.x)[rows], np.asarray(data.y)[rows]
+    scores = [said.log_prob(y) for said in (predict_draws(posterior, draws, x), predict_student(student, params, x))]
+    return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
 
 
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None) -> Chosen:
@@ -304,7 +329,8 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
     """
     number = max(STARTS, options.chains)
     if start is None:
-        steps = START_STEPS if options.max_steps is None else min(START_STEPS, -(-options.max_steps // 4))
+        steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, *START_STEPS))
+        steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))
         return sharing.optimised(posterior, data, key, number, steps)
     rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, number).round().astype(int)
     some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)

@@ -40,10 +40,10 @@ class Sized(NamedTuple):
 
 
 @eqx.filter_jit
-def _train(
+def learn_from_draws(
     student: Student, queries: Queries, teacher: Context, key: Key, updates: int, query_batch: int, picks: int
 ) -> PyTree:
-    """A student's weights after lessons from all draws of a teacher, begun at a point of its own."""
+    """A student's weights after lessons from stored draws of a teacher, begun at a point of its own."""
     init_key, update_key = jax.random.split(key)
     params = student.init(init_key, teacher.inputs)
 
@@ -139,7 +139,7 @@ def size_student(
         student.check(x)
         # Candidates are trained on the same queries and draws, so that their differences are their own.
         keys = jax.random.split(train_key, restarts)
-        trained = [_train(student, queries, teacher, one, updates, query_batch, picks) for one in keys]
+        trained = [learn_from_draws(student, queries, teacher, one, updates, query_batch, picks) for one in keys]
         now = np.asarray([_divergence(student, params, average, judged) for params in trained], np.float64)
         if not np.isfinite(now).all():
             raise Divergence(f"a student with hidden layers {hidden} diverged: {REMEDY}")
