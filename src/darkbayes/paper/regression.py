@@ -104,14 +104,16 @@ def split_table(
     if on == "validation":
         inner = data.random_splits(len(parts[0][0]), len(parts[0][1]), trials, seed)
         parts = [(train[new], train[held]) for (train, _), (new, held) in zip(parts, inner, strict=True)]
-    standardised = []
-    for train, test in parts:
-        x, y = table.x, table.y[:, None]
-        spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
-        x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
-        both = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
-        standardised.append(Split(*both, float(center), float(scale)))
-    return standardised
+    return [standardised(table, *rows) for rows in parts]
+
+
+def standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> Split:
+    """One split, by the rows to train on."""
+    x, y = table.x, table.y[:, None]
+    spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
+    x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
+    parts = (db.data.as_data(x[rows], y[rows]) for rows in (train, test))
+    return Split(next(parts), next(parts), float(center), float(scale))
 
 
 class Experiment:
