@@ -193,7 +193,7 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
         lead="The customary benchmark for uncertainty in regression: the standard splits, scores in the original units "
         "of the data. Published numbers are of one hidden layer of fifty units (a hundred for protein); ours are of "
         "networks that were chosen on training rows, and the student is larger.",
-        summary=f"{best_of_all(rows, names)}, by log likelihood.",
+        summary=f"By log likelihood: {ahead}." if (ahead := best_of_all(rows, names)) else "",
         trial=TRIAL,
         quick="a subset of the data sets and splits, and shorter runs",
         figure="How far from the best published",
