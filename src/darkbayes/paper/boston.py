@@ -30,7 +30,6 @@ from darkbayes.runs import row
 BEST = Preset(
     trials=20,
     noise=("sampled", "input"),
-    students=((50,),),
     sampler="fisher_sgld",
     step_size=0.03,
     batch_size=64,
@@ -81,7 +80,7 @@ PAPER = {
 def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     """Run every method on all splits."""
     splits = split_table(db.data.load("boston"), trials, seed, preset.splits, preset.on)
-    experiment = Experiment(run, "", preset, splits, jax.random.key(seed))
+    experiment = Experiment(run, preset, splits, jax.random.key(seed))
     methods: dict[str, dict[str, np.ndarray]] = {}
     for noise in preset.noise:
         methods |= experiment.distilled(noise)

@@ -61,16 +61,6 @@ class Preset:
         return db.minibatch_chain(posterior, sampler, *data, batch_size=batch_size, **lengths)
 
 
-def tuned(
-    run: db.Run, name: str, teachers: list[MinibatchChain], key: Key, preset: Any, monitor: Array | None = None
-) -> tuple[list[MinibatchChain], Any]:
-    """Teachers with the step sizes that they found, and the preset with the lengths that they found."""
-    how: Any = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
-    teachers, choices = run.tune(name, teachers, key, monitor=monitor, **how)
-    lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
-    return teachers, dataclasses.replace(preset, **lengths)
-
-
 def teacher_of(fitted: Fitted) -> str:
     """Which of `TEACHERS` a fit had: chains on all rows, or on minibatches with the step size that they found."""
     return TUNED if "step_size" in fitted.choices else "mclmc"

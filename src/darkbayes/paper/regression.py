@@ -55,8 +55,6 @@ class Preset(common.Preset):
     """All the settings of a regression experiment."""
 
     noise: tuple[Noise, ...]
-    students: tuple[tuple[int, ...], ...]
-    """The hidden layers of each student, which learns from a teacher of its own for each kind of noise."""
     sampler: Literal["fisher_sgld", "sgld"]
     """The teacher's; the paper's SGLD halves its step size every 80,000 steps."""
     batch_size: int
@@ -65,7 +63,7 @@ class Preset(common.Preset):
     noise_precision: float | None = None  # Where the noise is known.
     noise_prior: tuple[float, float] = (1.0, 0.1)
     """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
-    hidden: tuple[int, ...] = (50,)
+    hidden: tuple[int, ...] = (50,)  # Of teachers and of students, of which there is one for each kind of noise.
     comparators: Comparators | None = None
     on: Literal["test", "validation"] = "test"
     splits: Literal["standard", "paper"] = "standard"
@@ -106,21 +104,23 @@ def split_table(
     if on == "validation":
         inner = data.random_splits(len(parts[0][0]), len(parts[0][1]), trials, seed)
         parts = [(train[new], train[held]) for (train, _), (new, held) in zip(parts, inner, strict=True)]
-    standardised = []
-    for train, test in parts:
-        x, y = table.x, table.y[:, None]
-        spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
-        x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
-        both = data.as_data(x[train], y[train]), data.as_data(x[test], y[test])
-        standardised.append(Split(*both, float(center), float(scale)))
-    return standardised
+    return [standardised(table, *rows) for rows in parts]
+
+
+def standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> Split:
+    """One split, by the rows to train on."""
+    x, y = table.x, table.y[:, None]
+    spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
+    x, y = (x - x[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0), (y - center) / scale
+    parts = (db.data.as_data(x[rows], y[rows]) for rows in (train, test))
+    return Split(next(parts), next(parts), float(center), float(scale))
 
 
 class Experiment:
-    """Every method on all splits of one table, in one folder of a run."""
+    """Every method on all splits of one table."""
 
-    def __init__(self, run: db.Run, folder: str, preset: Preset, splits: list[Split], key: Key):
-        self.run, self.folder, self.preset, self.splits, self.key = run, folder, preset, splits, key
+    def __init__(self, run: db.Run, preset: Preset, splits: list[Split], key: Key):
+        self.run, self.preset, self.splits, self.key = run, preset, splits, key
         self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
 
     def posterior(self, noise: Noise) -> db.Posterior:
@@ -129,18 +129,14 @@ class Experiment:
         return db.Posterior(network, likelihood, prior, num_data=len(self.splits[0].train.x))
 
     def distilled(self, noise: Noise) -> dict[str, dict[str, np.ndarray]]:
-        """The scores of the teacher and of each student; they share the teacher's randomness."""
-        scores = {}
+        """The scores of a teacher and of its student."""
         kind = " input noise" if noise == "input" else ""
-        for hidden in self.preset.students:
-            widths = self.stacked.x.shape[-1], *hidden, self.preset.head(noise).width
-            name = f"student{kind} " + "-".join(map(str, widths))
-            arrays = self.run.once(self._path(name), partial(self._distil, name, noise, hidden))
-            scores.setdefault(self.preset.sampler + kind, part(arrays, "teacher"))
-            scores[name] = part(arrays, "student")
-        return scores
+        widths = self.stacked.x.shape[-1], *self.preset.hidden, self.preset.head(noise).width
+        name = f"student{kind} " + "-".join(map(str, widths))
+        arrays = self.run.once(_path(name), partial(self._distil, name, noise))
+        return {self.preset.sampler + kind: part(arrays, "teacher"), name: part(arrays, "student")}
 
-    def _distil(self, name: str, noise: Noise, hidden: tuple[int, ...]) -> dict[str, Any]:
+    def _distil(self, name: str, noise: Noise) -> dict[str, Any]:
         preset, posterior = self.preset, self.posterior(noise)
         batch_size = min(preset.batch_size, posterior.num_data)
         assert preset.step_size != "auto"
@@ -150,11 +146,13 @@ class Experiment:
             own: Any = {"prior_precision": preset.prior_precision, "batch_share": batch_size / posterior.num_data}
             sampler = db.samplers.fisher_sgld(preset.step_size, **own)
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
-        # A key for each kind of noise, whichever the student, so that all have the same teacher.
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
-        student, queries = preset.student(hidden, preset.head(noise)), _mixed([*map(db.queries.jitter, preset.jitter)])
+        student, queries = (
+            preset.student(preset.hidden, preset.head(noise)),
+            _mixed([*map(db.queries.jitter, preset.jitter)]),
+        )
         parts = db.side_by_side([db.distillation(teacher, student, queries, preset.settings) for teacher in teachers])
-        state = self.run.distil(self._path(name), parts, key, preset.steps)
+        state = self.run.distil(_path(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
         methods = {
@@ -171,7 +169,7 @@ class Experiment:
             predict = fit_trials(method, self._key(name), len(self.splits), self.stacked, axis=0)
             return _scores({name: lambda k, x: predict(k, number, x)}, self.splits)
 
-        return part(self.run.once(self._path(name), compute), name)
+        return part(self.run.once(_path(name), compute), name)
 
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
         posterior = self.posterior("sampled")
@@ -184,8 +182,8 @@ class Experiment:
             draws = db.sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
             return _scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])
 
-        places = [self._path(f"hmc/split-{k}") for k in range(len(self.splits))]
-        by_split = [part(self.run.once(path, partial(compute, k)), "hmc") for k, path in enumerate(places)]
+        places = range(len(self.splits))
+        by_split = [part(self.run.once(f"hmc/split-{k}", partial(compute, k)), "hmc") for k in places]
         return by_split[0] | {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
 
     def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
@@ -207,8 +205,9 @@ class Experiment:
         """A key for each method, whichever others are run."""
         return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
 
-    def _path(self, name: str) -> str:
-        return "/".join(filter(None, (self.folder, name.replace(" ", "-"))))
+
+def _path(name: str) -> str:
+    return name.replace(" ", "-")
 
 
 def _mixed(queries: list[db.queries.Queries]) -> db.queries.Queries:

@@ -25,6 +25,7 @@ from darkbayes.fit import Options, fit
 from darkbayes.outcomes import NumberTarget
 from darkbayes.outcomes.number import NumberPrediction
 from darkbayes.paper.common import Row, scored, teacher_of
+from darkbayes.paper.regression import Split, standardised
 from darkbayes.report import Names, RunWords
 from darkbayes.runs import row
 from darkbayes.types import Data
@@ -64,17 +65,11 @@ PRESETS = {
 }
 
 
-def split(name: str, seed: int) -> tuple[Data, Data]:
+def split(name: str, seed: int) -> Split:
     """The rows to learn from and those held out, standardised."""
-    table = db.data.load(name)
-    assert isinstance(table, db.data.Table)
+    table: Any = db.data.load(name)
     order, cut = np.random.RandomState(seed).permutation(len(table.y)), -int(-HELD_OUT * len(table.y) // 1)
-    test, train = order[:cut], order[cut:]
-    center, spread = table.x[train].mean(axis=0), table.x[train].std(axis=0)
-    x, y = (table.x - center) / np.where(spread > 0, spread, 1.0), table.y[:, None]
-    y = (y - y[train].mean()) / y[train].std()
-    parts = (db.data.as_data(x[rows], y[rows]) for rows in (train, test))
-    return next(parts), next(parts)
+    return standardised(table, order[cut:], order[:cut])
 
 
 def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
@@ -89,7 +84,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     for dataset in preset.datasets:
         scores: dict[tuple[str, str], list[float]] = {}
         for trial in range(trials):
-            train, test = split(dataset, seed + trial)
+            train, test, *_ = split(dataset, seed + trial)
             for method, score in methods.items():
                 arrays = run.once(f"{dataset}-{trial}-{method}", lambda: score(train, test, seed + trial, preset))  # noqa: B023
                 for name, value in arrays.items():

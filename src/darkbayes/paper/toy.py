@@ -15,7 +15,7 @@ import darkbayes as db
 from darkbayes.files import write_arrays
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.paper import common
-from darkbayes.paper.common import TUNED, Row, part, rows_of, tuned
+from darkbayes.paper.common import TUNED, Row, part, rows_of
 from darkbayes.report import Names, RunWords, measured
 from darkbayes.runs import row
 from darkbayes.teacher import sample
@@ -132,7 +132,10 @@ def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: 
     sampler = db.samplers.default_sampler(problem.posterior, None) if auto else db.sgld(preset.step_size)
     teachers = [preset.teacher(problem.posterior, sampler, examples, None) for examples in data]
     if auto:
-        teachers, preset = tuned(run, "teacher", teachers, jax.random.key(seed), preset, problem.grid)
+        how: Any = {"num_chains": preset.settings.num_chains, "thin_by": preset.settings.update_every}
+        teachers, choices = run.tune("teacher", teachers, jax.random.key(seed), monitor=problem.grid, **how)
+        lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
+        preset = dataclasses.replace(preset, **lengths)
     experiment, done = Experiment(run, problem, preset), []
     for trial, (_, key) in enumerate(keys):
         done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], key, TUNED if auto else "sgld"))

@@ -56,11 +56,10 @@ class Categorical(Distribution):
             largest, sums, lost = state
             distribution = predict(draw)
             larger = jnp.maximum(largest, distribution.log_probs)
-            unit = jnp.ones(sums.shape).at[..., 1:].set(jnp.exp(largest - larger))
+            sums, lost = (part.at[..., 1:].multiply(jnp.exp(largest - larger)) for part in (sums, lost))
             entropy, probs = distribution.entropy[..., None], jnp.exp(distribution.log_probs - larger)
-            term = jnp.concatenate([entropy, probs], axis=-1) - lost * unit
-            total = sums * unit + term
-            return (larger, total, (total - sums * unit) - term), None
+            term = jnp.concatenate([entropy, probs], axis=-1) - lost
+            return (larger, sums + term, (sums + term) - sums - term), None
 
         kind = jax.eval_shape(predict, jax.tree.map(lambda leaf: leaf[0], draws)).log_probs
         nothing = jnp.zeros((*kind.shape[:-1], kind.shape[-1] + 1), kind.dtype)
