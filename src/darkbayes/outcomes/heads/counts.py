@@ -12,6 +12,7 @@ has not quite the variance of the mixture, so both parts of it are learnt by the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma, gammaln, xlogy
 
-from darkbayes.errors import InvalidInput, plain, require_positive
+from darkbayes.errors import InvalidInput, require_positive
 from darkbayes.outcomes.counts import CountPrediction, CountTarget, log_base
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
 from darkbayes.outcomes.heads.number import Normal, bent, kl_normal
@@ -98,10 +99,7 @@ class CountMixture(eqx.Module):
 class Poisson(Likelihood):
     """Counts whose rate is `base` times the exponential of the output, bent smoothly into `REACH` on either side."""
 
-    base: float = eqx.field(converter=plain, default=1.0)
-
-    def __check_init__(self) -> None:
-        require_positive("base", self.base)
+    base: float = eqx.field(converter=partial(require_positive, "base"), default=1.0)
 
     @property
     def width(self) -> int:
@@ -142,11 +140,8 @@ class CountHead(Head):
 
     learns_from: ClassVar[type[Distribution]] = CountDraw
 
-    base: float = eqx.field(converter=plain, default=1.0)
+    base: float = eqx.field(converter=partial(require_positive, "base"), default=1.0)
     decompose: bool = False
-
-    def __check_init__(self) -> None:
-        require_positive("base", self.base)
 
     @property
     def width(self) -> int:

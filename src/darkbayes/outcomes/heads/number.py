@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -105,12 +106,8 @@ class _RealLikelihood(Likelihood):
 class Gaussian(_RealLikelihood):
     """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
 
-    noise_precision: float = eqx.field(converter=plain)
-    num_outputs: int = eqx.field(converter=plain, default=1)
-
-    def __check_init__(self) -> None:
-        require_positive("noise_precision", self.noise_precision)
-        require_count("num_outputs", self.num_outputs)
+    noise_precision: float = eqx.field(converter=partial(require_positive, "noise_precision"))
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
@@ -122,14 +119,9 @@ class GaussianSampledNoise(_RealLikelihood):
     The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
-    shape: float = eqx.field(converter=plain, default=6.0)
-    rate: float = eqx.field(converter=plain, default=6.0)
-
-    def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
-        require_positive("shape", self.shape)
-        require_positive("rate", self.rate)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    shape: float = eqx.field(converter=partial(require_positive, "shape"), default=6.0)
+    rate: float = eqx.field(converter=partial(require_positive, "rate"), default=6.0)
 
     def init(self) -> Array:
         # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
@@ -151,12 +143,11 @@ class GaussianInputNoise(_RealLikelihood):
     [`min_log_variance`, `max_log_variance`]; inside, it is left as it is to within the softness of the bend.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
     min_log_variance: float = eqx.field(converter=plain, default=-8.0)
     max_log_variance: float = eqx.field(converter=plain, default=4.0)
 
     def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
         low, high = self.min_log_variance, self.max_log_variance
         if not -np.inf < low < high < np.inf:
             raise InvalidInput(f"min_log_variance={low} must lie below max_log_variance={high}, both finite")
@@ -210,11 +201,8 @@ class GaussianHead(_NumberHead):
     For draws with means f and variances v the loss is 1/2 [log 2 pi + alpha + e^-alpha {(f - mu)^2 + v}] on average.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
     decompose: bool = False
-
-    def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
 
     @property
     def width(self) -> int:
@@ -267,20 +255,16 @@ class MixtureHead(_NumberHead):
     from few samples of each draw's Gaussian.
     """
 
-    components: int = eqx.field(converter=plain)
-    num_outputs: int = eqx.field(converter=plain, default=1)
-    quadrature: int = eqx.field(converter=plain, default=20)
+    components: int = eqx.field(converter=partial(require_count, "components"))
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    quadrature: int = eqx.field(converter=partial(require_count, "quadrature"), default=20)
     """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
     decompose: bool = False
-    samples: int | None = eqx.field(converter=lambda number: None if number is None else plain(number), default=None)
+    samples: int | None = eqx.field(
+        converter=lambda number: None if number is None else require_count("samples (None for quadrature)", number),
+        default=None,
+    )
     """Samples of each draw's Gaussian in an update, one from each of as many equal parts of it; None for quadrature."""
-
-    def __check_init__(self) -> None:
-        require_count("components", self.components)
-        require_count("num_outputs", self.num_outputs)
-        require_count("quadrature", self.quadrature)
-        if self.samples is not None:
-            require_count("samples (None for quadrature)", self.samples)
 
     def seen(self, key: Key, targets: Normal) -> "Normal | Samples":
         if self.samples is None:
