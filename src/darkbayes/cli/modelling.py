@@ -31,14 +31,7 @@ ASIDE = ("delimiter", "out", "resume", "quiet", "json")  # Options of `Fit` that
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a table or a folder of images: a student, its scores, a report.
-
-    examples:
-      darkbayes fit houses.csv --target price
-      darkbayes fit houses.csv --target price --ignore id address --out houses
-      darkbayes fit patients.parquet --target ill --task classification
-      darkbayes fit photos/               a subfolder of images for each class
-    """
+    """Fit a table or a folder of images: a student, its scores, a report."""
 
     source: Annotated[Required, value("FILE|FOLDER")]
     """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
@@ -132,14 +125,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict the rows of a file of any size, or images, in their order.
-
-    examples:
-      darkbayes predict runs/houses-price new.csv -o predictions.csv
-      darkbayes predict runs/houses-price new.parquet -o predictions.parquet
-      darkbayes predict runs/houses-price new.csv --on-bad skip | less
-      darkbayes predict runs/photos picture.png
-    """
+    """Predict the rows of a file of any size, or images, in their order."""
 
     folder: Student
     source: Annotated[Required, value("FILE")]
@@ -182,12 +168,7 @@ class Predict:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score a student on a file that has the target.
-
-    examples:
-      darkbayes evaluate runs/houses-price labelled.csv
-      darkbayes evaluate runs/photos more-photos/ --json
-    """
+    """Score a student on a file that has the target."""
 
     folder: Student
     source: Annotated[Required, value("FILE")]
@@ -228,12 +209,7 @@ def _batches(command: Predict | Evaluate, schema: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """Write the report of a finished run again.
-
-    examples:
-      darkbayes report runs/houses-price
-      darkbayes report runs/toy1d-best --figure toy1d.png
-    """
+    """Write the report of a finished run again."""
 
     folder: RunFolder
     figure: OptionalFile = None
@@ -255,14 +231,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a student as a file: ONNX, PyTorch state dict, safetensors.
-
-    examples:
-      darkbayes export runs/houses-price -o houses.onnx
-      darkbayes export runs/houses-price --int8
-      darkbayes export runs/houses-price --int8 --on labelled.csv
-      darkbayes export runs/photos --torch
-    """
+    """Write a student as a file: ONNX, PyTorch state dict, safetensors."""
 
     folder: RunFolder
     onnx: Flag = False
@@ -296,13 +265,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a student over HTTP: /predict, /schema, /docs, and a page.
-
-    examples:
-      darkbayes serve runs/houses-price
-      darkbayes serve houses.onnx --port 0 --quiet        prints the address alone
-      darkbayes serve runs/houses-price --host 0.0.0.0    for other machines, too
-    """
+    """Serve a student over HTTP: /predict, /schema, /docs, and a page."""
 
     folder: Student
     host: Annotated[str, value("ADDRESS")] = "127.0.0.1"

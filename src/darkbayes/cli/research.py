@@ -16,13 +16,7 @@ from darkbayes.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper.
-
-    examples:
-      darkbayes reproduce toy2d --preset quick            Table 2 in a minute
-      darkbayes reproduce boston --out boston
-      darkbayes reproduce boston --out boston --resume    after an interruption
-    """
+    """Run an experiment of the paper."""
 
     experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]
     """which experiment"""
@@ -82,13 +76,7 @@ def benchmark_module(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure what the package costs, or compare samplers; in a checkout.
-
-    examples:
-      darkbayes bench engine
-      darkbayes bench predict --out bench-predict.json    5 GB on the disk meanwhile
-      darkbayes bench samplers --figure samplers.png
-    """
+    """Measure what the package costs, or compare samplers; in a checkout."""
 
     what: tyro.conf.Positional[
         Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
