@@ -132,13 +132,14 @@ class SoftmaxHead(Head):
     def divergence(self, average: Any, outputs: Array) -> Array:
         return kl_categorical(average.mean["probs"], self.predict(outputs).distribution.probs, floor=FLOOR)
 
-    def write(self, graph: Any, outputs: str) -> tuple[ClassTarget, dict[str, Any]]:
+    def write(self, graph: Any, outputs: Any) -> tuple[ClassTarget, dict[str, Any]]:
         target = ClassTarget("y", tuple(map(str, range(self.num_classes))), "integer")
         if not self.decompose:
             return target, {"logits": outputs}
-        sizes = graph.constant(np.asarray([self.num_classes, 1]))
-        logits, share = graph.split("Split", outputs, sizes, into=["logits", "share"], axis=1)
-        return target, {"logits": logits, "share": share}
+        return target, {
+            "logits": outputs.columns(range(self.num_classes)),
+            "share": outputs.columns([self.num_classes]),
+        }
 
 
 def categorical_entropy(probs: Array) -> Array:

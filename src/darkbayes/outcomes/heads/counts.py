@@ -188,36 +188,13 @@ class CountHead(Head):
         teacher = Normal.averaged(average.mean, average.variance).distribution
         return kl_normal(teacher, Normal(jnp.exp(log_mean), jnp.exp(log_variance)))
 
-    def write(self, graph: Any, outputs: str) -> tuple[CountTarget, dict[str, Any]]:
-        outputs = graph.cast(outputs, np.float64)
-
-        def column(place: int) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray([place])), axis=1)
-
-        one, zero, two, base = (graph.constant(np.float64(x)) for x in (1, 0, 2, log_base(self.base)))
-
-        def softplus(value: str) -> str:
-            # onnxruntime has no Softplus in double.
-            tail = graph.add("Exp", graph.add("Neg", graph.add("Abs", value)))
-            return graph.add("Add", graph.add("Max", value, zero), graph.add("Log", graph.add("Add", tail, one)))
-
-        def bend(value: str, low: float, high: float) -> str:
-            """As `bent` has it."""
-            span = high - low
-            least = span - float(np.logaddexp(0.0, span))
-            numbers = (low, span, least, span / (span - least))
-            start, width, offset, stretch = (graph.constant(np.float64(x)) for x in numbers)
-            inner = graph.add("Sub", width, softplus(graph.add("Sub", value, start)))
-            twice = graph.add("Sub", graph.add("Sub", width, softplus(inner)), offset)
-            return graph.add("Add", graph.add("Mul", twice, stretch), start)
-
-        log_rate = graph.add("Add", bend(column(0), -REACH, REACH), base)
-        parts: dict[str, Any] = {"log_rate": log_rate, "log_shape": bend(column(1), *SHAPES)}
+    def write(self, graph: Any, outputs: Any) -> tuple[CountTarget, dict[str, Any]]:
+        rate, shape, *others = (outputs.astype(np.float64).columns([place]) for place in range(self.width))
+        log_rate, log_shape = log_base(self.base) + bent(rate, -REACH, REACH, np), bent(shape, *SHAPES, np)
+        parts: dict[str, Any] = {"log_rate": log_rate, "log_shape": log_shape}
         if self.decompose:
-            spread = graph.add("Sub", graph.add("Mul", log_rate, two), parts["log_shape"])
-            both = graph.add("Add", graph.add("Exp", log_rate), graph.add("Exp", spread))
-            variance = graph.add("Log", both)
-            parts["log_parts"] = [graph.add("Add", variance, bend(column(place), *PARTS)) for place in (2, 3)]
+            variance = np.log(np.exp(log_rate) + np.exp(2 * log_rate - log_shape))
+            parts["log_parts"] = [variance + bent(other, *PARTS, np) for other in others]
         return CountTarget("y", self.base, 0.0, self.base), parts
 
 

@@ -161,18 +161,18 @@ class GaussianInputNoise(_RealLikelihood):
         return Normal(mean, jnp.exp(bent(raw, self.min_log_variance, self.max_log_variance)))
 
 
-def bent(raw: Array, low: float, high: float) -> Array:
+def bent(raw: Any, low: float, high: float, numpy: Any = jnp) -> Any:
     """Values bent smoothly into [low, high]; inside, they are left as they are to within the softness of the bend."""
+
+    def softplus(x: Any) -> Any:
+        # log(1 + e^x) for numbers below 60 or so, beyond which it is x: a third of the cost of one for all numbers.
+        return numpy.log(1.0 + numpy.exp(numpy.minimum(x, 30.0))) + numpy.maximum(x - 30.0, 0.0)
+
     span = high - low
-    twice = span - _softplus(span - _softplus(raw - low))
+    twice = span - softplus(span - softplus(raw - low))
     # Bent twice, it begins a little below 0: stretch it to begin there.
     least = span - float(np.logaddexp(0.0, span))
     return low + (twice - least) * span / (span - least)
-
-
-def _softplus(x: Array) -> Array:
-    """log(1 + e^x) for numbers below 60 or so, beyond which it is x: a third of the cost of one for all numbers."""
-    return jnp.log(1.0 + jnp.exp(jnp.minimum(x, 30.0))) + jnp.maximum(x - 30.0, 0.0)
 
 
 class _NumberHead(Head):
@@ -228,14 +228,13 @@ class GaussianHead(_NumberHead):
         parts = self._read(outputs)[2].parts if self.decompose else ()
         return Predicted(self.moments(outputs), *parts)
 
-    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
+    def write(self, graph: Any, outputs: Any) -> tuple[SeveralTarget, dict[str, Any]]:
         names = ["mean", "log_variance", "share"] if self.decompose else ["mean", "log_variance"]
-
-        def part(place: int, number: int) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray([place * self.num_outputs + number])), axis=1)
-
-        parts = [{name: part(k, number) for k, name in enumerate(names)} for number in range(self.num_outputs)]
-        parts = [one | {"log_variance": clipped(graph, one["log_variance"])} for one in parts]
+        parts = []
+        for number in range(self.num_outputs):
+            places = {name: place * self.num_outputs + number for place, name in enumerate(names)}
+            part = {name: outputs.columns([place]) for name, place in places.items()}
+            parts.append(part | {"log_variance": graph.add("Clip", part["log_variance"], *LOG_VARIANCES)})
         return self._standard(), {"outputs": parts, "components": 1}
 
 
@@ -315,24 +314,15 @@ class MixtureHead(_NumberHead):
             loss = -jnp.tensordot(jnp.asarray(weights / weights.sum(), outputs.dtype), values, axes=1)
         return loss + self._share(outputs, mixture).loss(noise) if self.decompose else loss
 
-    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
-        size = self.components * self.num_outputs
-
-        def columns(places: Any) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray(places)), axis=1)
-
-        parts = []
+    def write(self, graph: Any, outputs: Any) -> tuple[SeveralTarget, dict[str, Any]]:
+        size, parts = self.components * self.num_outputs, []
         for number in range(self.num_outputs):
             own = np.arange(self.components) * self.num_outputs + number
-            part = {"log_weights": graph.add("LogSoftmax", graph.cast(columns(own), np.float64), axis=1)}
-            part |= {"mean": columns(size + own), "log_variance": clipped(graph, columns(2 * size + own))}
-            parts.append(part | ({"share": columns([3 * size + number])} if self.decompose else {}))
+            part = {"log_weights": graph.add("LogSoftmax", outputs.columns(own).astype(np.float64), axis=1)}
+            log_variance = graph.add("Clip", outputs.columns(2 * size + own), *LOG_VARIANCES)
+            part |= {"mean": outputs.columns(size + own), "log_variance": log_variance}
+            parts.append(part | ({"share": outputs.columns([3 * size + number])} if self.decompose else {}))
         return self._standard(), {"outputs": parts, "components": self.components}
-
-
-def clipped(graph: Any, log_variance: str) -> str:
-    """What a graph takes a student's log variance for."""
-    return graph.add("Clip", log_variance, *(graph.constant(np.float32(bound)) for bound in LOG_VARIANCES))
 
 
 def normal_log_prob(y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:
