@@ -60,7 +60,6 @@ class Reproduce:
                 print(f"{name}: {line}")
 
 
-FIGURED = ("samplers", "targets")  # Benchmarks with a figure; their truth is NUTS.
 REPOSITORY = Path(__file__).parents[3]  # Where `benchmarks/` lies, if this is a checkout.
 
 
@@ -92,24 +91,7 @@ class Bench:
     json: Json = False
 
     def run(self) -> None:
-        from darkbayes import files, report
-
-        benchmarks = benchmark_module("benchmarks")
-        common.require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
-        if self.figure is not None:
-            if self.what not in FIGURED:
-                raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
-            report.check_figure(self.figure)
-        if self.out is not None and self.out.is_dir():
-            raise InvalidInput(f"--out {self.out} is a folder: name a file")
-        common.check_seed(self.seed)
-        results = benchmarks.run(self.what, seed=self.seed, quiet=self.quiet)
-        if self.out is not None:
-            files.write_json(self.out, results)
-        if self.figure is not None:
-            draw = benchmark_module("benchmarks.figures").FIGURES[self.what]
-            report.write_image(draw(results["rows"]), self.figure)
-        common.show(results, self.json, benchmark_module("benchmarks.names").names_of(results["experiment"]))
+        benchmark_module("benchmarks.command").run(**vars(self))
 
 
 @dataclass(frozen=True)

@@ -188,31 +188,6 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def markdown(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> str:
-    """The tables of `pivot` in Markdown, with their notes and where they come from."""
-    parts = []
-    for table in pivot(results, metrics, names):
-        parts += [f"*{table.title}*"] if table.title else []
-        parts.append(markdown_table(table.header, table.rows))
-        parts += [". ".join(table.notes) + "."] if table.notes else []
-    origin = results["provenance"]
-    commit = origin["commit"] or "none"
-    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
-    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
-    note = f" ({origin['note']})" if "note" in origin else ""
-    return "\n\n".join([*parts, f"Made by {made}{note}."])
-
-
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    """Text cells as a table in Markdown."""
-
-    def text(cell: str) -> str:
-        plain = cell.replace("|", "\\|")
-        return f"**{plain}**" if isinstance(cell, Best) else plain
-
-    return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in (header, ["---"] * len(header), *rows))
-
-
 def repeated(results: dict[str, Any]) -> str:
     """Over how many trials the numbers were taken, and how."""
     rows = [row for row in results["rows"] if not row.get("published")]
