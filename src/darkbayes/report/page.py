@@ -7,6 +7,7 @@ from typing import Any
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import write_text
+from darkbayes.outcomes.words.text import listing, short
 from darkbayes.report.figures import Drawing
 
 
@@ -31,14 +32,14 @@ def _svg(drawing: Drawing) -> str:
     return data_uri("svg+xml", buffer.getvalue())
 
 
-def write_page(path: Path, template: str, title: str, **content: Any) -> Path:
+def write_page(path: Path, template: str, **content: Any) -> Path:
     """Write a page by one of the templates; no text becomes markup."""
     import jinja2
 
     strict: Any = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **strict)
-    environment.filters |= {"commas": "{:,}".format, "png": _png, "svg": _svg}
-    write_text(path, environment.get_template(template).render(title=title, **content))
+    environment.filters |= {"commas": "{:,}".format, "listing": listing, "png": _png, "short": short, "svg": _svg}
+    write_text(path, environment.get_template(template).render(**content))
     return path
 
 

@@ -53,30 +53,20 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
 
         return write_fitted(folder)
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
-    quick, before = results["preset"] == "quick", []
-    if quick and words.quick:
-        before.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
-    if config.get("on") == "validation":
-        before.append("Scored on the validation part, by which settings are chosen, not on the test part.")
     tables, sizes = pivot(results, names=names), [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
     return write_page(
         folder / "report.html",
         "run.html",
-        words.title + ", quick preset (a subset)" * quick,
         results=results,
         config=config,
         words=words,
-        before=before,
+        teachers=teachers,
         tables=tables,
         repeated=repeated(results),
         marked=any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row),
         rivals=list(map(names.method, names.rivals)),
         sizes=size_curve(sizes, names) if sizes else None,
-        choices=teachers.choices_table(results),
-        explanation=teachers.first_explanation(results),
-        chains=teachers.chains_table(results),
-        verdict=teachers.chains_line(results),
-        learning=_learning(folder, results, words),
+        learning=_learning(folder, results),
     )
 
 
@@ -95,8 +85,8 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _learning(folder: Path, results: Results, words: RunWords) -> tuple[Drawing, str, str] | None:
-    """How the students of the first trial learned, and where one stopped: a figure, its caption and its text."""
+def _learning(folder: Path, results: Results) -> dict[str, Any] | None:
+    """How the students of the first trial learned, as a drawing; which they are, and whether one stopped following."""
     paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
     curves = {}
     for path in sorted(paths, key=lambda path: (len(str(path)), path)):
@@ -109,9 +99,6 @@ def _learning(folder: Path, results: Results, words: RunWords) -> tuple[Drawing,
     diagnoses = {teachers.student_label(name): diagnosis for name, diagnosis in backwards}
     plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses and diagnoses[name]["plateau"]}
     errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
-    caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
-    if any(plateau["stopped"] for plateau in plateaus.values()):
-        caption += " Where a student has stopped following, the level is marked."
     drawing = learning_curves(curves, plateaus, errors[len(errors) // 2] if errors else None)
-    alt = f"Curves of the divergence from the teacher against steps, for {', '.join(curves)}."
-    return drawing, caption, alt
+    stopped = any(plateau["stopped"] for plateau in plateaus.values())
+    return {"drawing": drawing, "students": list(curves), "stopped": stopped}

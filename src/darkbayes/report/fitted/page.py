@@ -3,14 +3,13 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.pictures import Picture
 from darkbayes.outcomes.words.base import Example, HeldOut, Words
-from darkbayes.outcomes.words.text import listing, short
 from darkbayes.report import teachers
 from darkbayes.report.figures import Drawing, learning_curves
 from darkbayes.report.fitted import words
@@ -26,46 +25,30 @@ MOST_LETTERS = 40  # Of a value in the table of the most uncertain rows.
 LEAST_CURVE = 3  # Points that a curve over time must have.
 
 
-class Card(NamedTuple):
-    """A small figure, what it shows, and the same in words for who does not see it."""
-
-    title: str
-    drawing: Drawing
-    caption: str
-    alt: str
-
-
 def write_fitted(folder: Path) -> Path:
     """Write ``report.html`` into the folder of a fit."""
     run = read_run(folder)
     about, form = run.words, run.facts.get("transform", "")
     outputs = [] if run.held is None else about.outputs(run.held)
-    chains = teachers.chains_table(run.results)
     return write_page(
         folder / "report.html",
         "fit.html",
-        f"What the model makes of {about.name if run.columns else 'the images'} in {run.config['source']}",
         run=run,
         held=run.held,
         about=about,
         outputs=outputs,
         words=words,
+        teachers=teachers,
         names=PLAIN,
         scores=pivot(run.results),
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),
         along=_cards(run.along),
         least_sure=_least_sure(run, outputs),
-        fidelity=[
-            *_cards([(own, picture) for own, one in outputs for picture in (own.answers(one), own.doubts(one))]),
-            *_learning(run),
-        ],
+        fidelity=_cards([(own, picture) for own, one in outputs for picture in (own.answers(one), own.doubts(one))]),
+        learning=_learning(run),
         form=form,
         # The form of the target has a line of its own.
         notes=[note for note in run.facts["notes"] if not form or form not in note],
-        chains=chains and list(zip(chains.header[2:-1], chains.rows[0][2:-1], strict=True)),
-        verdict=teachers.chains_line(run.results),
-        explanation=teachers.first_explanation(run.results),
-        columns=_columns(run),
     )
 
 
@@ -78,23 +61,20 @@ def main_figure(folder: Path) -> Drawing:
     return drawn(own.trust(held)[0])
 
 
-def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[Card]:
-    """Pictures, with the name of the output in their titles where there are several."""
+def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[tuple[str, Drawing, str, str]]:
+    """Title, drawing, caption and text of pictures; the title names the output where there are several."""
     several = len({own.name for own, _ in pictures}) > 1
     titles = (f"{own.name}: {picture.title}" if several else picture.title for own, picture in pictures)
     pairs = zip(titles, (picture for _, picture in pictures), strict=True)
-    return [Card(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
+    return [(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
 
 
-def _learning(run: FittedRun) -> list[Card]:
+def _learning(run: FittedRun) -> Drawing | None:
     """How the student learned, as far as it is known."""
     lines = [line for line in run.curve if line["kl"] is not None]
-    if len(lines) < LEAST_CURVE:
-        return []
     runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
-    drawing = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
-    caption = "The line should fall and level off, at best near the teacher's own error."
-    return [Card("How the student learned", drawing, caption, "Distance of the student from its teacher over steps.")]
+    enough = len(lines) >= LEAST_CURVE
+    return learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE) if enough else None
 
 
 def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
@@ -149,17 +129,3 @@ def _thumbnail(image: np.ndarray) -> str:
     buffer = io.BytesIO()
     matplotlib.image.imsave(buffer, pixels, format="png", metadata={"Software": "darkbayes"})
     return data_uri("png", buffer.getvalue())
-
-
-def _columns(run: FittedRun) -> Table:
-    """What each column is, and how it becomes inputs."""
-    rows = []
-    for name, column in run.columns.items():
-        if isinstance(column, Category):
-            kind, values = f"{len(column.categories)} categories, an input for each", listing(column.categories)
-        else:
-            kind = "whole numbers, standardised" if column.whole else "numbers, standardised"
-            values = f"{short(column.low)} to {short(column.high)}"
-        missing = "an input says so; a number is replaced by the median" if column.flagged else "never in training"
-        rows.append([name, kind, values, missing])
-    return Table("", ["column", "kind", "values in training", "where missing"], rows, [])
