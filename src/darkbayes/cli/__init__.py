@@ -32,8 +32,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 class Completion:
     """Print a script by which a shell completes commands and options."""
 
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """for which shell"""
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]  # for which shell
 
     def run(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):

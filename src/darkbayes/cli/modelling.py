@@ -1,6 +1,7 @@
 """Commands for one's own data: from a file to a student, and what a student is for.
 
-`predict`, `evaluate` and `serve` need the exported student and no JAX.
+`predict`, `evaluate` and `serve` need the exported student and no JAX. A comment beside an option, or a string under it, is
+its help.
 """
 
 from dataclasses import asdict, dataclass
@@ -48,8 +49,7 @@ class Fit:
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
     """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
-    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
-    """columns to leave out"""
+    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     hidden: Annotated[tuple[int, ...], value("WIDTH ...", default=False)] = ()
@@ -59,13 +59,10 @@ class Fit:
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
-    chains: Number = 8
-    """chains that sample side by side"""
+    chains: Number = 8  # chains that sample side by side
     delimiter: Delimiter = None
-    seed: Number = 0
-    """the same seed gives the same bits on the same machine, unless the time budget ends the fit"""
-    out: OptionalFolder = None
-    """the run's folder; runs/NAME-TARGET by default"""
+    seed: Number = 0  # the same seed gives the same bits on the same machine, unless the time budget ends the fit
+    out: OptionalFolder = None  # the run's folder; runs/NAME-TARGET by default
     resume: Resume = False
     quiet: Quiet = False
     json: Json = False
@@ -132,8 +129,7 @@ class Predict:
     """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
-    level: Annotated[float, value("SHARE")] = 0.9
-    """the probability that the intervals hold (regression)"""
+    level: Annotated[float, value("SHARE")] = 0.9  # the probability that the intervals hold (regression)
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
     quiet: Quiet = False
@@ -212,8 +208,7 @@ class Report:
     """Write the report of a finished run again."""
 
     folder: RunFolder
-    figure: OptionalFile = None
-    """write the paper's figure to this image file as well (.png, .svg or .pdf)"""
+    figure: OptionalFile = None  # write the paper's figure to this image file as well (.png, .svg or .pdf)
 
     def run(self) -> None:
         common.require("matplotlib", "jinja2")
@@ -234,12 +229,9 @@ class Export:
     """Write a student as a file: ONNX, PyTorch state dict, safetensors."""
 
     folder: RunFolder
-    onnx: Flag = False
-    """raw columns or images in, predictions and both uncertainties out (the default)"""
-    torch: Flag = False
-    """the weights as a state dict for the torch.nn.Sequential of the same layers"""
-    safetensors: Flag = False
-    """the weights by name"""
+    onnx: Flag = False  # raw columns or images in, predictions and both uncertainties out (the default)
+    torch: Flag = False  # the weights as a state dict for the torch.nn.Sequential of the same layers
+    safetensors: Flag = False  # the weights by name
     int8: Flag = False
     """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is told"""
     on: OptionalFile = None
@@ -270,16 +262,11 @@ class Serve:
     folder: Student
     host: Annotated[str, value("ADDRESS")] = "127.0.0.1"
     """the address to listen on; by default only this machine can reach it"""
-    port: Number = 8000
-    """where to listen; 0 for any port that is free"""
-    max_body: Annotated[int, value("BYTES")] = 8 * 2**20
-    """bytes that a request may have"""
-    max_rows: Number = 10_000
-    """rows that a request may have"""
-    timeout: Annotated[float, value("SECONDS")] = 20.0
-    """seconds that a request may take"""
-    quiet: Flag = False
-    """say nothing but the address"""
+    port: Number = 8000  # where to listen; 0 for any port that is free
+    max_body: Annotated[int, value("BYTES")] = 8 * 2**20  # bytes that a request may have
+    max_rows: Number = 10_000  # rows that a request may have
+    timeout: Annotated[float, value("SECONDS")] = 20.0  # seconds that a request may take
+    quiet: Flag = False  # say nothing but the address
 
     def run(self) -> None:
         common.require("fastapi", "uvicorn", "onnxruntime", "pyarrow")

@@ -18,8 +18,7 @@ from darkbayes.errors import InvalidInput
 class Reproduce:
     """Run an experiment of the paper."""
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]
-    """which experiment"""
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]  # which experiment
     preset: Literal["best", "literal", "auto", "default", "quick"] = "best"
     """best: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself
     (toy2d, toy1d, uci). default: what `fit` does (tables). quick: best, smaller, one or two trials"""
@@ -29,15 +28,11 @@ class Reproduce:
     """what to score on (mnist, boston, uci): the test part, or a part of the rest that settings may be chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
-    only: Literal["dropout", "bbb", "ensemble"] | None = None
-    """one kind of comparator to fit, and nothing else (mnist)"""
-    seed: Number = 0
-    """the same seed gives the same bits on the same machine"""
-    out: OptionalFolder = None
-    """the run's folder; runs/EXPERIMENT-PRESET by default"""
+    only: Literal["dropout", "bbb", "ensemble"] | None = None  # one kind of comparator to fit, and nothing else (mnist)
+    seed: Number = 0  # the same seed gives the same bits on the same machine
+    out: OptionalFolder = None  # the run's folder; runs/EXPERIMENT-PRESET by default
     resume: Resume = False
-    report: bool = True
-    """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
+    report: bool = True  # whether to write report.html; `darkbayes report` does so later, on another machine as well
     quiet: Quiet = False
     json: Json = False
 
@@ -81,12 +76,9 @@ class Bench:
         Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
     ]
     """which measurement; samplers and targets take a quarter of an hour"""
-    seed: Number = 0
-    """where random numbers start"""
-    out: OptionalFile = None
-    """a JSON file for the results"""
-    figure: OptionalFile = None
-    """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
+    seed: Number = 0  # where random numbers start
+    out: OptionalFile = None  # a JSON file for the results
+    figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf
     quiet: Quiet = False
     json: Json = False
 
@@ -98,8 +90,7 @@ class Bench:
 class DataList:
     """List the data sets by name: what they are, and whether they ship, are cached or need a download."""
 
-    json: Flag = False
-    """print the list as JSON instead of a table"""
+    json: Flag = False  # print the list as JSON instead of a table
 
     def run(self) -> None:
         from darkbayes.data import CATALOGUE, whereabouts
@@ -133,12 +124,9 @@ class DataGet:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which data set; `darkbayes data list` shows all"""
-    folder: OptionalFolder = None
-    """read the files in this folder and nowhere else"""
-    offline: Flag = False
-    """read the cache and nothing else"""
-    out: OptionalFolder = None
-    """copy the files into this folder: a table as NAME.csv, images as they are published"""
+    folder: OptionalFolder = None  # read the files in this folder and nowhere else
+    offline: Flag = False  # read the cache and nothing else
+    out: OptionalFolder = None  # copy the files into this folder: a table as NAME.csv, images as they are published
     quiet: Quiet = False
 
     def run(self) -> None:
