@@ -1,7 +1,7 @@
 """Commands for one's own data: from a file to a student, and what a student is for.
 
-`predict`, `evaluate` and `serve` need the exported student and no JAX. A comment beside an option, or a string under it, is
-its help.
+`predict`, `evaluate` and `serve` need the exported student and no JAX. The help of an option stands beside it in a
+comment, or under it in a string.
 """
 
 from dataclasses import asdict, dataclass

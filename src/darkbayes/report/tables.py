@@ -2,25 +2,16 @@
 
 import math
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
-LOWER = "the lower the better"
-METRICS = {
-    "log_likelihood": ("log likelihood", "the higher the better"),
-    "error": ("error (%)", LOWER),
-    "brier": ("Brier score", LOWER),
-    "ece": ("calibration error", LOWER),
-    "rmse": ("RMSE", LOWER),
-    "crps": ("CRPS", ""),
-    "coverage_90": ("share inside the 90% interval", "the closer to 0.9 the better"),
-    "kl_from_teacher": ("KL(teacher || student)", ""),
-}
-"""What the metrics that all results may have are called, and which way they are to be read."""
+METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
@@ -47,7 +38,7 @@ class Names:
         return self.methods.get(name, name)
 
     def metric(self, name: str) -> str:
-        return self.metrics.get(name) or METRICS.get(name, (name, ""))[0]
+        return self.metrics.get(name) or METRICS.get(name, {"name": name})["name"]
 
     def table(self, metric: str) -> str:
         """The title of the table that a metric belongs to."""
@@ -141,7 +132,7 @@ def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], li
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
-    direction, label = METRICS.get(metric, ("", ""))[1], names.metric(metric)
+    direction, label = METRICS.get(metric, {}).get("direction", ""), names.metric(metric)
     methods = sorted(dict.fromkeys(row["method"] for row in rows), key=lambda method: method not in names.rivals)
     lines = []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):

@@ -16,7 +16,7 @@ from darkbayes.report.fitted import words
 from darkbayes.report.fitted.figures import SIZE, drawn
 from darkbayes.report.fitted.folder import FittedRun, read_run
 from darkbayes.report.page import data_uri, write_page
-from darkbayes.report.tables import PLAIN, Table, number, pivot
+from darkbayes.report.tables import METRICS, Table, number, pivot
 from darkbayes.tables.schema import Category
 
 MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
@@ -39,7 +39,7 @@ def write_fitted(folder: Path) -> Path:
         outputs=outputs,
         words=words,
         teachers=teachers,
-        names=PLAIN,
+        metrics=METRICS,
         scores=pivot(run.results),
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),
         along=_cards(run.along),
