@@ -14,7 +14,7 @@ from darkbayes.cli import common
 from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
-from darkbayes.outcomes.choosing import AUTO
+from darkbayes.outcomes.base import AUTO
 
 Required = tyro.conf.Positional[Path]
 RunFolder = Annotated[Required, value("RUN", help="the run's folder")]
