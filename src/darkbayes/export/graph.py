@@ -11,14 +11,7 @@ from darkbayes.version import __version__
 
 OPSET = 20  # The first that has GELU; every onnxruntime since 1.17 reads it.
 IR_VERSION = 9  # The file format that came with it.
-OPERATORS = {
-    "subtract": "Sub",
-    "multiply": "Mul",
-    "divide": "Div",
-    "negative": "Neg",
-    "minimum": "Min",
-    "maximum": "Max",
-}
+NAMES = {"subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "minimum": "Min", "maximum": "Max"}
 """What ONNX calls the functions of numpy that it does not call by their own names."""
 
 
@@ -29,7 +22,7 @@ class Value(NDArrayOperatorsMixin):
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any) -> "Value":
-        return self.graph.add(OPERATORS.get(ufunc.__name__, ufunc.__name__.title()), *inputs)
+        return self.graph.add(NAMES.get(ufunc.__name__, ufunc.__name__.title()), *inputs)
 
     def astype(self, dtype: Any) -> "Value":
         cast = self.graph.add("Cast", self, to=_type(dtype))
