@@ -72,7 +72,7 @@ def _scores(prepared: Prepared, options: Options, seed: int) -> dict[str, dict[s
     assert isinstance(prepared.schema, TableSchema)
     fit_key, plug_key = jax.random.split(jax.random.key(seed))
     fitted = fit(prepared.train, target, fit_key, options, queries=table_queries(prepared.schema))
-    model = Model(options.student_hidden, "relu", target.likelihoods[0])
+    model = Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precision)
     posterior = make_posterior(prepared.train, target, model)
     draw, _ = plug_in(posterior, prepared.train, plug_key)
     predictions: dict[str, Prediction] = {

@@ -17,12 +17,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from darkbayes import cli, paper
 from darkbayes.cli.research import benchmark_module
-from darkbayes.report import Names, best_of_all, markdown, markdown_table, measured, number
+from darkbayes.report import Names, best_of_all, measured, number, pivot
+from darkbayes.report.tables import PLAIN, Best, repeated
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"<!-- (results|help):([^\n]*?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -54,6 +56,31 @@ def full(name: str, metrics: list[str]) -> str:
     if unknown:
         sys.exit(f"results/{name}.json has no {', '.join(unknown)}")
     return markdown(results, metrics, names_of(results))
+
+
+def markdown(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> str:
+    """The tables of `pivot` in Markdown, with their notes and where they come from."""
+    parts = []
+    for table in pivot(results, metrics, names):
+        parts += [f"*{table.title}*"] if table.title else []
+        parts.append(markdown_table(table.header, table.rows))
+        parts += [". ".join(table.notes) + "."] if table.notes else []
+    origin = results["provenance"]
+    commit = origin["commit"] or "none"
+    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
+    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
+    note = f" ({origin['note']})" if "note" in origin else ""
+    return "\n\n".join([*parts, f"Made by {made}{note}."])
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Text cells as a table in Markdown."""
+
+    def text(cell: str) -> str:
+        plain = cell.replace("|", "\\|")
+        return f"**{plain}**" if isinstance(cell, Best) else plain
+
+    return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
 def names_of(results: dict[str, Any]) -> Names:

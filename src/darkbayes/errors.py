@@ -59,8 +59,8 @@ def _lies(value: Any, low: float, high: float, ends: tuple[float, ...] = ()) -> 
     return real and (low < float(value) < high or float(value) in ends), value
 
 
-def require_positive(name: str, value: Any, *, zero: bool = False) -> None:
-    """Refuse a number that is not finite and above zero; zero itself passes where `zero` says so.
+def require_positive(name: str, value: Any, *, zero: bool = False) -> Any:
+    """Refuse a number that is not finite and above zero; zero itself passes where `zero` says so. Returns it `plain`.
 
     >>> require_positive("step_size", 0.0)
     Traceback (most recent call last):
@@ -70,10 +70,11 @@ def require_positive(name: str, value: Any, *, zero: bool = False) -> None:
     if not fits:
         kind = "zero or a positive number" if zero else "a positive number"
         raise InvalidInput(f"{name} must be {kind}, not {number!r}")
+    return plain(value)
 
 
-def require_share(name: str, value: Any, *, one: bool = False) -> None:
-    """Refuse what does not lie between 0 and 1; one itself passes where `one` says so.
+def require_share(name: str, value: Any, *, one: bool = False) -> Any:
+    """Refuse what does not lie between 0 and 1; one itself passes where `one` says so. Returns it `plain`.
 
     >>> require_share("decay", 1.0)
     Traceback (most recent call last):
@@ -82,6 +83,7 @@ def require_share(name: str, value: Any, *, one: bool = False) -> None:
     fits, number = _lies(value, 0.0, 1.0, (1.0,) if one else ())
     if not fits:
         raise InvalidInput(f"{name} must lie {'in (0, 1]' if one else 'between 0 and 1'}, not {number!r}")
+    return plain(value)
 
 
 def require_count(name: str, value: Any, least: int = 1) -> int:

@@ -21,7 +21,7 @@ from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
 from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
-from darkbayes.outcomes.choosing import AUTO
+from darkbayes.outcomes.base import AUTO
 from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of

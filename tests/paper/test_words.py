@@ -9,8 +9,9 @@ import pytest
 
 from darkbayes.files import read_json, write_arrays, write_json
 from darkbayes.paper import common, presentation, toy1d
-from darkbayes.report import markdown, pivot, terminal, write_report
+from darkbayes.report import pivot, terminal, write_report
 from darkbayes.runs import provenance, row
+from scripts.readme import markdown
 
 CLASSIFIERS = ("sgd", "sgld", "student", "bbb gaussian")
 REGRESSORS = ("sgd", "fisher_sgld", "student 13-50-2", "student input noise 13-100-100-2", "pbp")

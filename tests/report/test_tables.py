@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from darkbayes.paper import presentation
-from darkbayes.report import markdown, pivot
+from darkbayes.report import pivot
 from darkbayes.runs import provenance, row
+from scripts.readme import markdown
 
 NAMES = presentation("toy2d").names
 ROWS = [

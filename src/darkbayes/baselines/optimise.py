@@ -13,6 +13,7 @@ customary mean loss, and learning rates mean what they do elsewhere; samplers, b
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -74,7 +75,7 @@ class Trained(eqx.Module):
     """What is fitted."""
     optimiser: optax.GradientTransformation
     """One of optax's."""
-    steps: int = eqx.field(converter=plain)
+    steps: int = eqx.field(converter=partial(require_count, "steps"))
     """How many steps it takes."""
     batch_size: int | None = eqx.field(converter=plain)
     """Examples a step, drawn with replacement; None for all of them."""
@@ -82,7 +83,6 @@ class Trained(eqx.Module):
     def __check_init__(self) -> None:
         if not isinstance(self.optimiser, optax.GradientTransformation):
             raise InvalidInput(f"optimiser must be one of optax's, such as optax.adam(1e-3), not {self.optimiser!r}")
-        require_count("steps", self.steps)
         check_batch_size(self.batch_size, self.posterior.num_data)
 
     def start(self, key: Key, x: Array) -> PyTree:
@@ -176,11 +176,10 @@ class Ensemble(eqx.Module):
 
     member: Trained
     """The method that is fitted from each start."""
-    size: int = eqx.field(converter=plain, default=5)
+    size: int = eqx.field(converter=partial(require_count, "size"), default=5)
     """How many starts."""
 
     def __check_init__(self) -> None:
-        require_count("size", self.size)
         if not isinstance(self.member, Trained):
             raise InvalidInput(f"member must be a method to fit, such as SGD(...), not {self.member!r}")
 

@@ -32,6 +32,7 @@ as a grows. After each pass the factor by which each weight's prior enters q is 
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -216,7 +217,7 @@ class PBP(eqx.Module):
     """
 
     hidden: tuple[int, ...] = eqx.field(static=True, converter=_widths)
-    passes: int = eqx.field(static=True, converter=lambda passes: require_count("passes", passes), default=40)
+    passes: int = eqx.field(static=True, converter=partial(require_count, "passes"), default=40)
 
     def init(self, key: Key, x: Array) -> PBPState:
         """Random means, and variances and factors as the prior has them."""

@@ -8,6 +8,7 @@ scale 1/N, with E log q in closed form.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.baselines.optimise import Trained
-from darkbayes.errors import InvalidInput, plain, require_count, require_positive
+from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.posterior import Draw
 from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes.heads.number import Normal, kl_normal
@@ -50,14 +51,10 @@ class MeanField(eqx.Module):
 class Variational(Trained):
     """A method that fits a `MeanField`, by an average over draws of it at each step."""
 
-    samples: int = eqx.field(converter=plain, default=1)
+    samples: int = eqx.field(converter=partial(require_count, "samples"), default=1)
     """Draws of q at each step."""
-    initial_std: float = eqx.field(converter=plain, default=0.01)
+    initial_std: float = eqx.field(converter=partial(require_positive, "initial_std"), default=0.01)
     """The standard deviation of every weight to begin with."""
-
-    def __check_init__(self) -> None:
-        require_count("samples", self.samples)
-        require_positive("initial_std", self.initial_std)
 
     def start(self, key: Key, x: Array) -> MeanField:
         """Means where a plain network would start, and one standard deviation for all."""

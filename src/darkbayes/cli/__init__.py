@@ -6,12 +6,13 @@ research.py      the paper and the engine: reproduce, bench, data
 
 import contextlib
 import functools
-import inspect
 import io
 import operator
 import os
 import sys
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -21,22 +22,7 @@ from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serv
 from darkbayes.cli.research import Bench, Data, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 
-ABOUT = """\
-Distil a Bayesian neural network into an ordinary one while it is being sampled.
-
-examples:
-  darkbayes data get boston --out .            a table to begin with
-  darkbayes fit boston.csv --target MEDV       a student, scores and a report
-  darkbayes predict runs/boston-MEDV new.csv -o predictions.csv
-  darkbayes evaluate runs/boston-MEDV labelled.csv
-  darkbayes serve runs/boston-MEDV             a service, and a page to play with
-  darkbayes reproduce toy2d --preset quick     the paper's Table 2 in a minute
-  darkbayes COMMAND --help                     more examples, and every option
-
-exit codes: 0 done, 1 a fit diverged, 2 something to mend in the command or its
-files, 130 interrupted
-"""
-
+HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
 PROGRAM = "darkbayes"
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """Exit codes as shells have them, 128 and the signal's number: for Ctrl-C, and for output that nobody reads."""
@@ -44,16 +30,9 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 @dataclass(frozen=True)
 class Completion:
-    """Print a script by which a shell completes commands and options.
+    """Print a script by which a shell completes commands and options."""
 
-    examples:
-      source <(darkbayes completion bash)                     now; in ~/.bashrc for good
-      darkbayes completion zsh > ~/.zfunc/_darkbayes          a folder of your $fpath
-      darkbayes completion fish > ~/.config/fish/completions/darkbayes.fish
-    """
-
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """for which shell"""
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]  # for which shell
 
     def run(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
@@ -69,13 +48,17 @@ COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
 def _parsed(arguments: list[str]) -> Any:
     commands = []
     for name, kind in COMMANDS.items():
+        about = kind.__doc__
         # Its examples are shown in its own help and not in the list of all commands.
-        about = inspect.cleandoc(kind.__doc__ or "")
-        options = tyro.conf.subcommand(name, description=about if arguments[:1] == [name] else about.split("\n\n")[0])
+        if arguments[:1] == [name] and name in HELP["examples"]:
+            about += f"\n\nexamples:\n{HELP['examples'][name]}"
+        options = tyro.conf.subcommand(name, description=about)
         # The commands of `data` are its argument, whose name nobody needs to see.
         commands.append(Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options])
     command = functools.reduce(operator.or_, commands)
-    return tyro.cli(command, prog=PROGRAM, description=ABOUT, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    return tyro.cli(
+        command, prog=PROGRAM, description=HELP["about"], args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,6 +1,7 @@
 """Commands for one's own data: from a file to a student, and what a student is for.
 
-`predict`, `evaluate` and `serve` need the exported student and no JAX.
+`predict`, `evaluate` and `serve` need the exported student and no JAX. The help of an option stands beside it in a
+comment, or under it in a string.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from darkbayes.cli import common
 from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
-from darkbayes.outcomes.choosing import AUTO
+from darkbayes.outcomes.base import AUTO
 
 Required = tyro.conf.Positional[Path]
 RunFolder = Annotated[Required, value("RUN", help="the run's folder")]
@@ -31,14 +32,7 @@ ASIDE = ("delimiter", "out", "resume", "quiet", "json")  # Options of `Fit` that
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a table or a folder of images: a student, its scores, a report.
-
-    examples:
-      darkbayes fit houses.csv --target price
-      darkbayes fit houses.csv --target price --ignore id address --out houses
-      darkbayes fit patients.parquet --target ill --task classification
-      darkbayes fit photos/               a subfolder of images for each class
-    """
+    """Fit a table or a folder of images: a student, its scores, a report."""
 
     source: Annotated[Required, value("FILE|FOLDER")]
     """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
@@ -55,8 +49,7 @@ class Fit:
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
     """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
-    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
-    """columns to leave out"""
+    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     hidden: Annotated[tuple[int, ...], value("WIDTH ...", default=False)] = ()
@@ -66,13 +59,10 @@ class Fit:
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
-    chains: Number = 8
-    """chains that sample side by side"""
+    chains: Number = 8  # chains that sample side by side
     delimiter: Delimiter = None
-    seed: Number = 0
-    """the same seed gives the same bits on the same machine, unless the time budget ends the fit"""
-    out: OptionalFolder = None
-    """the run's folder; runs/NAME-TARGET by default"""
+    seed: Number = 0  # the same seed gives the same bits on the same machine, unless the time budget ends the fit
+    out: OptionalFolder = None  # the run's folder; runs/NAME-TARGET by default
     resume: Resume = False
     quiet: Quiet = False
     json: Json = False
@@ -132,22 +122,14 @@ class Fit:
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict the rows of a file of any size, or images, in their order.
-
-    examples:
-      darkbayes predict runs/houses-price new.csv -o predictions.csv
-      darkbayes predict runs/houses-price new.parquet -o predictions.parquet
-      darkbayes predict runs/houses-price new.csv --on-bad skip | less
-      darkbayes predict runs/photos picture.png
-    """
+    """Predict the rows of a file of any size, or images, in their order."""
 
     folder: Student
     source: Annotated[Required, value("FILE")]
     """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
-    level: Annotated[float, value("SHARE")] = 0.9
-    """the probability that the intervals hold (regression)"""
+    level: Annotated[float, value("SHARE")] = 0.9  # the probability that the intervals hold (regression)
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
     quiet: Quiet = False
@@ -182,12 +164,7 @@ class Predict:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score a student on a file that has the target.
-
-    examples:
-      darkbayes evaluate runs/houses-price labelled.csv
-      darkbayes evaluate runs/photos more-photos/ --json
-    """
+    """Score a student on a file that has the target."""
 
     folder: Student
     source: Annotated[Required, value("FILE")]
@@ -228,16 +205,10 @@ def _batches(command: Predict | Evaluate, schema: Any) -> Any:
 
 @dataclass(frozen=True)
 class Report:
-    """Write the report of a finished run again.
-
-    examples:
-      darkbayes report runs/houses-price
-      darkbayes report runs/toy1d-best --figure toy1d.png
-    """
+    """Write the report of a finished run again."""
 
     folder: RunFolder
-    figure: OptionalFile = None
-    """write the paper's figure to this image file as well (.png, .svg or .pdf)"""
+    figure: OptionalFile = None  # write the paper's figure to this image file as well (.png, .svg or .pdf)
 
     def run(self) -> None:
         common.require("matplotlib", "jinja2")
@@ -255,22 +226,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a student as a file: ONNX, PyTorch state dict, safetensors.
-
-    examples:
-      darkbayes export runs/houses-price -o houses.onnx
-      darkbayes export runs/houses-price --int8
-      darkbayes export runs/houses-price --int8 --on labelled.csv
-      darkbayes export runs/photos --torch
-    """
+    """Write a student as a file: ONNX, PyTorch state dict, safetensors."""
 
     folder: RunFolder
-    onnx: Flag = False
-    """raw columns or images in, predictions and both uncertainties out (the default)"""
-    torch: Flag = False
-    """the weights as a state dict for the torch.nn.Sequential of the same layers"""
-    safetensors: Flag = False
-    """the weights by name"""
+    onnx: Flag = False  # raw columns or images in, predictions and both uncertainties out (the default)
+    torch: Flag = False  # the weights as a state dict for the torch.nn.Sequential of the same layers
+    safetensors: Flag = False  # the weights by name
     int8: Flag = False
     """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is told"""
     on: OptionalFile = None
@@ -296,27 +257,16 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a student over HTTP: /predict, /schema, /docs, and a page.
-
-    examples:
-      darkbayes serve runs/houses-price
-      darkbayes serve houses.onnx --port 0 --quiet        prints the address alone
-      darkbayes serve runs/houses-price --host 0.0.0.0    for other machines, too
-    """
+    """Serve a student over HTTP: /predict, /schema, /docs, and a page."""
 
     folder: Student
     host: Annotated[str, value("ADDRESS")] = "127.0.0.1"
     """the address to listen on; by default only this machine can reach it"""
-    port: Number = 8000
-    """where to listen; 0 for any port that is free"""
-    max_body: Annotated[int, value("BYTES")] = 8 * 2**20
-    """bytes that a request may have"""
-    max_rows: Number = 10_000
-    """rows that a request may have"""
-    timeout: Annotated[float, value("SECONDS")] = 20.0
-    """seconds that a request may take"""
-    quiet: Flag = False
-    """say nothing but the address"""
+    port: Number = 8000  # where to listen; 0 for any port that is free
+    max_body: Annotated[int, value("BYTES")] = 8 * 2**20  # bytes that a request may have
+    max_rows: Number = 10_000  # rows that a request may have
+    timeout: Annotated[float, value("SECONDS")] = 20.0  # seconds that a request may take
+    quiet: Flag = False  # say nothing but the address
 
     def run(self) -> None:
         common.require("fastapi", "uvicorn", "onnxruntime", "pyarrow")

@@ -16,16 +16,9 @@ from darkbayes.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper.
+    """Run an experiment of the paper."""
 
-    examples:
-      darkbayes reproduce toy2d --preset quick            Table 2 in a minute
-      darkbayes reproduce boston --out boston
-      darkbayes reproduce boston --out boston --resume    after an interruption
-    """
-
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]
-    """which experiment"""
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]  # which experiment
     preset: Annotated[
         Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
     ] = None
@@ -41,13 +34,10 @@ class Reproduce:
     """which data sets (uci, tables); others, and more trials, may be added to the same folder by --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
     """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
-    seed: Number = 0
-    """the same seed gives the same bits on the same machine"""
-    out: OptionalFolder = None
-    """the run's folder; runs/EXPERIMENT-PRESET by default"""
+    seed: Number = 0  # the same seed gives the same bits on the same machine
+    out: OptionalFolder = None  # the run's folder; runs/EXPERIMENT-PRESET by default
     resume: Resume = False
-    report: bool = True
-    """whether to write report.html; `darkbayes report` does so later, on another machine as well"""
+    report: bool = True  # whether to write report.html; `darkbayes report` does so later, on another machine as well
     quiet: Quiet = False
     json: Json = False
 
@@ -71,7 +61,6 @@ class Reproduce:
                 print(f"{name}: {line}")
 
 
-FIGURED = ("samplers", "targets")  # Benchmarks with a figure; their truth is NUTS.
 REPOSITORY = Path(__file__).parents[3]  # Where `benchmarks/` lies, if this is a checkout.
 
 
@@ -87,54 +76,27 @@ def benchmark_module(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure what the package costs, or compare samplers; in a checkout.
-
-    examples:
-      darkbayes bench engine
-      darkbayes bench predict --out bench-predict.json    5 GB on the disk meanwhile
-      darkbayes bench samplers --figure samplers.png
-    """
+    """Measure what the package costs, or compare samplers; in a checkout."""
 
     what: tyro.conf.Positional[
         Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
     ]
     """which measurement; samplers and targets take a quarter of an hour"""
-    seed: Number = 0
-    """where random numbers start"""
-    out: OptionalFile = None
-    """a JSON file for the results"""
-    figure: OptionalFile = None
-    """an image file for the figure (samplers, targets): .png, .svg or .pdf"""
+    seed: Number = 0  # where random numbers start
+    out: OptionalFile = None  # a JSON file for the results
+    figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf
     quiet: Quiet = False
     json: Json = False
 
     def run(self) -> None:
-        from darkbayes import files, report
-
-        benchmarks = benchmark_module("benchmarks")
-        common.require(*["numpyro"] * (self.what in FIGURED), *["matplotlib"] * (self.figure is not None))
-        if self.figure is not None:
-            if self.what not in FIGURED:
-                raise InvalidInput(f"--figure {self.figure} does not apply to {self.what}: leave it out")
-            report.check_figure(self.figure)
-        if self.out is not None and self.out.is_dir():
-            raise InvalidInput(f"--out {self.out} is a folder: name a file")
-        common.check_seed(self.seed)
-        results = benchmarks.run(self.what, seed=self.seed, quiet=self.quiet)
-        if self.out is not None:
-            files.write_json(self.out, results)
-        if self.figure is not None:
-            draw = benchmark_module("benchmarks.figures").FIGURES[self.what]
-            report.write_image(draw(results["rows"]), self.figure)
-        common.show(results, self.json, benchmark_module("benchmarks.names").names_of(results["experiment"]))
+        benchmark_module("benchmarks.command").run(**vars(self))
 
 
 @dataclass(frozen=True)
 class DataList:
     """List the data sets by name: what they are, and whether they ship, are cached or need a download."""
 
-    json: Flag = False
-    """print the list as JSON instead of a table"""
+    json: Flag = False  # print the list as JSON instead of a table
 
     def run(self) -> None:
         from darkbayes.data import CATALOGUE, whereabouts
@@ -168,12 +130,9 @@ class DataGet:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """which data set; `darkbayes data list` shows all"""
-    folder: OptionalFolder = None
-    """read the files in this folder and nowhere else"""
-    offline: Flag = False
-    """read the cache and nothing else"""
-    out: OptionalFolder = None
-    """copy the files into this folder: a table as NAME.csv, images as they are published"""
+    folder: OptionalFolder = None  # read the files in this folder and nowhere else
+    offline: Flag = False  # read the cache and nothing else
+    out: OptionalFolder = None  # copy the files into this folder: a table as NAME.csv, images as they are published
     quiet: Quiet = False
 
     def run(self) -> None:

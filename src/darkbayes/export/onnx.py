@@ -31,7 +31,7 @@ from darkbayes.tables.schema import REACH, ImageSchema, Schema, TableSchema, sch
 from darkbayes.types import PyTree
 
 if TYPE_CHECKING:
-    from darkbayes.export.graph import Graph
+    from darkbayes.export.graph import Graph, Value
 
 
 def to_onnx(
@@ -103,49 +103,44 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[L
     return described
 
 
-def _inputs(graph: "Graph", schema: Schema | None, shape: tuple[int, ...]) -> str:
+def _inputs(graph: "Graph", schema: Schema | None, shape: tuple[int, ...]) -> "Value":
     """The network's inputs from those of the graph."""
     if schema is None:
         return graph.input("x", np.float32, shape)
     if isinstance(schema, ImageSchema):
         images = graph.input("images", np.float32, schema.shape)
-        centred = graph.add("Sub", images, graph.constant(np.float32(schema.center)))
-        return graph.add("Div", centred, graph.constant(np.float32(schema.scale)))
+        return (images - schema.center) / schema.scale
     parts = _numbers(graph, schema) if schema.numbers else []
     parts += [_categories(graph, schema)] if schema.categories else []
     return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
 
 
-def _numbers(graph: "Graph", schema: TableSchema) -> list[str]:
+def _numbers(graph: "Graph", schema: TableSchema) -> "list[Value]":
     """Standardised in double, as a small difference of large numbers may be all there is to know."""
     columns = schema.numbers
     center, scale, fill = np.asarray([(column.center, column.scale, column.fill) for column in columns]).T
     numbers = graph.input("numbers", np.float64, [len(columns)])
     missing = graph.add("IsNaN", numbers)
-    scaled = graph.add("Div", graph.add("Sub", numbers, graph.constant(center)), graph.constant(scale))
-    ends = graph.constant(np.float64(-REACH)), graph.constant(np.float64(REACH))
-    clipped = graph.cast(graph.add("Clip", scaled, *ends), np.float32)
+    clipped = graph.add("Clip", (numbers - center) / scale, -REACH, REACH).astype(np.float32)
     filled = np.clip((fill - center) / scale, -REACH, REACH).astype(np.float32)
-    parts = [graph.add("Where", missing, graph.constant(filled), clipped)]
+    parts = [graph.add("Where", missing, filled, clipped)]
     flagged = np.flatnonzero([column.flagged for column in columns])
     if flagged.size:
         if flagged.size < len(columns):
-            missing = graph.add("Gather", missing, graph.constant(flagged), axis=1)
-        parts.append(graph.cast(missing, np.float32))
+            missing = missing.columns(flagged)
+        parts.append(missing.astype(np.float32))
     return parts
 
 
-def _categories(graph: "Graph", schema: TableSchema) -> str:
+def _categories(graph: "Graph", schema: TableSchema) -> "Value":
     """One-hot, all columns at once: each is repeated for every category it may be, and compared."""
     names = [[*column.categories, ""] if column.flagged else list(column.categories) for column in schema.categories]
     places = np.repeat(np.arange(len(names)), list(map(len, names)))
-    categories = graph.input("categories", str, [len(names)])
-    repeated = graph.add("Gather", categories, graph.constant(places), axis=1)
-    each = graph.constant([name for column in names for name in column])
-    return graph.cast(graph.add("Equal", repeated, each), np.float32)
+    repeated = graph.input("categories", str, [len(names)]).columns(places)
+    return graph.add("Equal", repeated, [name for column in names for name in column]).astype(np.float32)
 
 
-def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int, ...], name: str) -> str:
+def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: tuple[int, ...], name: str) -> "Value":
     """What one layer makes of `x`, which has a shape without the batch."""
 
     def stored(kind: str, like: tuple[int, ...] | None = None) -> str:
@@ -164,12 +159,12 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: str, shape: tuple[int,
             return graph.add("Conv", x, stored("weight"), *bias, **window)
         case layers.LayerNorm():
             ones = np.ones(shape[-layer.axes :], np.float32)
-            scale = stored("weight") if layer.affine else graph.constant(ones)
+            scale = stored("weight") if layer.affine else ones
             bias = [stored("bias")] if layer.affine and layer.bias else []
             return graph.add("LayerNormalization", x, scale, *bias, axis=-layer.axes, epsilon=layer.epsilon)
         case layers.Activation():
             if layer.name == "silu":
-                return graph.add("Mul", x, graph.add("Sigmoid", x))
+                return x * graph.add("Sigmoid", x)
             if layer.name == "gelu_tanh":
                 return graph.add("Gelu", x, approximate="tanh")
             # Others are operators of the same name, whose defaults are those of JAX: leaky_relu is LeakyRelu.

@@ -187,7 +187,7 @@ def fit(
     began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
-    own_head = options.head is None and len(target.heads) > 1
+    plain, free = target.heads[-1:], options.head is None
     chosen = _chosen(data, target, options, choose_key, run)
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
@@ -224,13 +224,14 @@ def fit(
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     taught = student, parts.best(state)
-    if own_head and (gap := _behind(posterior, draws, *taught, data, target)) > TOO_FAR:
-        simpler = make_student(target, dataclasses.replace(options, head=target.heads[-1]), UPDATES)
+    if free and options.head not in plain and (gap := _behind(posterior, draws, *taught, data)) > TOO_FAR:
+        plainer = dataclasses.replace(options, head=plain[0])
+        simpler = make_student(target, plainer, UPDATES)
         teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
         lessons: Any = (UPDATES, QUERY_BATCH, PICKS)
         other = simpler, learn_from_draws(simpler, queries, teacher, jax.random.fold_in(distil_key, 1), *lessons)
-        if (less := _behind(posterior, draws, *other, data, target)) < gap:
-            taught, options = other, dataclasses.replace(options, head=target.heads[-1])
+        if (less := _behind(posterior, draws, *other, data)) < gap:
+            taught, options = other, plainer
             words = (
                 f"; the student has the head {options.head!r}, {less:.2g} nats a row behind its teacher, not {gap:.2g}"
             )
@@ -240,7 +241,7 @@ def fit(
     return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options)
 
 
-def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data, target: Target) -> float:
+def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data) -> float:
     """By how many nats a row a student predicts training rows worse than the draws that it learned from."""
     rows = np.linspace(0, len(data.x) - 1, min(len(data.x), CHECKED)).astype(int)
     x, y = np.asarray(data.x)[rows], np.asarray(data.y)[rows]

@@ -7,13 +7,14 @@ The log density of a draw theta, estimated on a batch of M of the N examples, is
 `Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import InvalidInput, plain, require_count
+from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model.priors import Prior
 from darkbayes.outcomes.heads.base import Likelihood
 from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree
@@ -44,11 +45,8 @@ class Posterior(eqx.Module):
     """What its outputs say of a target."""
     prior: Prior
     """What is believed of the weights before data."""
-    num_data: int = eqx.field(converter=plain)
+    num_data: int = eqx.field(converter=partial(require_count, "num_data"))
     """N, the number of all examples, of which a batch may hold few."""
-
-    def __check_init__(self) -> None:
-        require_count("num_data", self.num_data)
 
     def init(self, key: Key, x: Array) -> Draw:
         """A starting point for inputs like `x`."""

@@ -2,13 +2,14 @@
 
 import abc
 import math
+from functools import partial
 from typing import Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from darkbayes.errors import InvalidInput, plain, require_positive
+from darkbayes.errors import plain, require_positive, require_share
 from darkbayes.outcomes.heads.number import normal_log_prob
 from darkbayes.outcomes.number import LOG_2PI
 from darkbayes.types import Array, PyTree
@@ -33,11 +34,8 @@ class _ByArray(eqx.Module):
 class GaussianPrior(_ByArray):
     """The paper's spherical Gaussian: every weight is N(0, 1/precision)."""
 
-    precision: float = eqx.field(converter=plain, default=1.0)
+    precision: float = eqx.field(converter=partial(require_positive, "precision"), default=1.0)
     """lambda."""
-
-    def __check_init__(self) -> None:
-        require_positive("precision", self.precision)
 
     def _of_array(self, leaf: Array) -> Array:
         return normal_log_prob(leaf, 0.0, 1.0 / self.precision)
@@ -50,13 +48,10 @@ class ScaledGaussianPrior(_ByArray):
     its size divided by that of `output_axis`.
     """
 
-    precision: float = eqx.field(converter=plain, default=1.0)
+    precision: float = eqx.field(converter=partial(require_positive, "precision"), default=1.0)
     """lambda, of the biases."""
     output_axis: int = eqx.field(converter=plain, default=0)
     """Along which axis of an array of weights its outputs lie: 0 for Equinox and PyTorch, -1 for Flax."""
-
-    def __check_init__(self) -> None:
-        require_positive("precision", self.precision)
 
     def _of_array(self, leaf: Array) -> Array:
         fan_in = leaf.size // leaf.shape[self.output_axis] if leaf.ndim >= 2 else 1
@@ -78,14 +73,10 @@ class SampledPrecisionPrior(_ByArray):
     -0.6343
     """
 
-    shape: float = eqx.field(converter=plain, default=1.0)
+    shape: float = eqx.field(converter=partial(require_positive, "shape"), default=1.0)
     """Of the Gamma distribution of each precision."""
-    rate: float = eqx.field(converter=plain, default=1.0)
+    rate: float = eqx.field(converter=partial(require_positive, "rate"), default=1.0)
     """Of the same."""
-
-    def __check_init__(self) -> None:
-        require_positive("shape", self.shape)
-        require_positive("rate", self.rate)
 
     def _of_array(self, leaf: Array) -> Array:
         shape = self.shape + 0.5 * leaf.size
@@ -97,18 +88,12 @@ class SampledPrecisionPrior(_ByArray):
 class ScaleMixturePrior(_ByArray):
     """Blundell et al.'s mixture of two zero-mean Gaussians, a wide one with probability `weight` and a narrow one."""
 
-    weight: float = eqx.field(converter=plain, default=0.5)
+    weight: float = eqx.field(converter=partial(require_share, "weight"), default=0.5)
     """The probability of the wide Gaussian."""
-    wide: float = eqx.field(converter=plain, default=1.0)
+    wide: float = eqx.field(converter=partial(require_positive, "wide"), default=1.0)
     """Its standard deviation."""
-    narrow: float = eqx.field(converter=plain, default=0.0025)
+    narrow: float = eqx.field(converter=partial(require_positive, "narrow"), default=0.0025)
     """The standard deviation of the other."""
-
-    def __check_init__(self) -> None:
-        require_positive("wide", self.wide)
-        require_positive("narrow", self.narrow)
-        if not 0.0 < self.weight < 1.0:
-            raise InvalidInput(f"weight must lie between 0 and 1, not {self.weight!r}")
 
     def _of_array(self, leaf: Array) -> Array:
         return jnp.logaddexp(

@@ -6,9 +6,9 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from darkbayes.outcomes.base import Outcomes
 from darkbayes.outcomes.base import Prediction as Prediction
 from darkbayes.outcomes.base import Target as Target
-from darkbayes.outcomes.choosing import Outcomes
 from darkbayes.outcomes.classes import ClassPrediction as ClassPrediction
 from darkbayes.outcomes.classes import ClassTarget as ClassTarget
 from darkbayes.outcomes.counts import CountPrediction as CountPrediction

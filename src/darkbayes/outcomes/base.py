@@ -24,6 +24,7 @@ from darkbayes.metrics import RowScores
 from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
+AUTO = "auto"  # The task that is found out.
 NOISE = (
     "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "
     "these inputs. More data would not lower it; other inputs might."
@@ -242,3 +243,46 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def words(self) -> Any:
         """What a page says of it, and which pictures it has (`outcomes.words`)."""
+
+
+class Outcomes:
+    """The outcomes there are.
+
+    Args:
+        kinds: in the order in which they are tried where nobody says what a column is.
+    """
+
+    def __init__(self, kinds: Sequence[type[Target]]):
+        self.kinds = tuple(kinds)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return (AUTO, *sorted({kind.task for kind in self.kinds}))
+
+    def kind(
+        self, columns: Mapping[str, Column], task: str, notes: list[str], likelihood: str | None = None
+    ) -> type[Target]:
+        """The kind of target that columns are, for one of `tasks`, with a likelihood if it must have one.
+
+        A choice that was made is added to the notes, in words.
+        """
+        if task not in self.tasks:
+            raise InvalidInput(f"task must be one of {', '.join(self.tasks)}, not {task!r}")
+        candidates = [kind for kind in self.kinds if task in (AUTO, kind.task)]
+        if likelihood is not None and task == AUTO:
+            candidates = [kind for kind in candidates if likelihood in kind.likelihoods]
+            if not candidates:
+                known = dict.fromkeys(name for kind in self.kinds for name in kind.likelihoods)
+                raise InvalidInput(f"likelihood must be one of {', '.join(known)}, not {likelihood!r}")
+        reasons = {kind: reason for kind in candidates if (reason := kind.suits(columns)) is not None}
+        if reasons:
+            kind, reason = next(iter(reasons.items()))
+            if task == AUTO and reason:
+                others = " or ".join(dict.fromkeys(other.task for other in list(reasons)[1:]))
+                notes.append(f"{reason} (otherwise: task {others})" if others else reason)
+            return kind
+        if task != AUTO or likelihood is not None:
+            return candidates[0]
+        name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
+        held = f"{name!r} holds {column.values[0]!r}"
+        raise InvalidInput(f"several targets must all be numbers, but {held}: predict it by itself")

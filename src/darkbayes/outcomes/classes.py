@@ -240,16 +240,16 @@ class ClassTarget(Target):
         return ClassPrediction.from_probs(arrays["probs"], expected)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        number, logs = len(self.classes), graph.add("LogSoftmax", parts["logits"], axis=1)
-        probs, last = graph.add("Exp", logs), graph.constant(np.asarray([1]))
-        entropy = graph.add("Neg", graph.add("ReduceSum", graph.add("Mul", probs, logs), last, keepdims=0))
+        number, last, logs = len(self.classes), np.asarray([1]), graph.add("LogSoftmax", parts["logits"], axis=1)
+        probs = np.exp(logs)
+        entropy = -graph.add("ReduceSum", probs * logs, last, keepdims=0)
         graph.output("probs", probs, [number])
         graph.output("log_probs", logs, [number])
         graph.output("entropy", entropy)
         if "share" in parts:
-            expected = graph.add("Mul", entropy, graph.add("Squeeze", graph.add("Sigmoid", parts["share"]), last))
+            expected = entropy * graph.add("Squeeze", graph.add("Sigmoid", parts["share"]), last)
             graph.output("expected_entropy", expected)
-            graph.output("mutual_information", graph.add("Sub", entropy, expected))
+            graph.output("mutual_information", entropy - expected)
 
     @property
     def labels(self) -> np.ndarray:

@@ -173,17 +173,15 @@ class CountTarget(QuantityTarget):
         return CountPrediction(**self.moments(arrays), **self.components(arrays, ("rate", "dispersion")))
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
-        last, values = graph.constant(np.asarray([1])), {"mean": graph.add("Exp", parts["log_rate"])}
-        values |= {"rate": values["mean"], "dispersion": graph.add("Exp", graph.add("Neg", parts["log_shape"]))}
-        square = graph.add("Mul", values["rate"], values["rate"])
-        variance = graph.add("Add", values["rate"], graph.add("Mul", values["dispersion"], square))
+        rate, dispersion = np.exp(parts["log_rate"]), np.exp(-parts["log_shape"])
+        values = {"mean": rate, "rate": rate, "dispersion": dispersion}
+        variance = rate + dispersion * (rate * rate)
         if "log_parts" in parts:
-            both = [graph.add("Exp", part) for part in parts["log_parts"]]
-            values |= {name: graph.add("Sqrt", part) for name, part in zip(MOMENTS[2:], both, strict=True)}
-            variance = graph.add("Add", *both)
-        values["std"] = graph.add("Sqrt", variance)
-        for name, value in values.items():
-            graph.output(name, graph.add("Squeeze", value, last), dtype=np.float64)
+            noise, doubt = map(np.exp, parts["log_parts"])
+            values |= {"aleatoric_std": np.sqrt(noise), "epistemic_std": np.sqrt(doubt)}
+            variance = noise + doubt
+        for name, value in (values | {"std": np.sqrt(variance)}).items():
+            graph.output(name, graph.add("Squeeze", value, np.asarray([1])))
 
     @property
     def ranges(self) -> list[dict[str, Any]]:

@@ -322,81 +322,64 @@ class NumberTarget(NumbersTarget):
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         for name, value in number_outputs(graph, self, parts["outputs"][0]).items():
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
-            graph.output(name, value, components, np.float64)
+            graph.output(name, value, components)
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
 
 
+LAST = np.asarray([1])  # The last axis of a value in a graph.
 COMPONENT_OUTPUTS = ("log_weights", "location", "spread")  # Those of a graph with an axis for components.
 
 
-def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, str]) -> dict[str, str]:
+def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, Any]) -> dict[str, Any]:
     """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
 
     All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
-    distributions lose too much in float32 where the spread is small. `parts` names `mean` and `log_variance`, and
-    `log_weights` and `share` where the head has them; ``[batch, components]``, `share` ``[batch, 1]``. Returns the name
-    of each output's value, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
+    distributions lose too much in float32 where the spread is small. `parts` are `mean` and `log_variance`, and
+    `log_weights` and `share` where the head has them; ``[batch, components]``, `share` ``[batch, 1]``. Returns the
+    outputs, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
     """
-    last, mixed = graph.constant(np.asarray([1])), "log_weights" in parts
-    scale, center, one, half, zero = (graph.constant(np.float64(x)) for x in (target.scale, target.center, 1, 0.5, 0))
-    ends = graph.constant(np.float64(-MOST_EXPONENT)), graph.constant(np.float64(MOST_EXPONENT))
-    mean, log_variance = (graph.cast(parts[name], np.float64) for name in ("mean", "log_variance"))
-    weights = graph.add("Exp", graph.cast(parts["log_weights"], np.float64)) if mixed else None
+    parts = {name: part.astype(np.float64) for name, part in parts.items()}
+    mean, scale, mixed = parts["mean"], target.scale, "log_weights" in parts
+    weights = np.exp(parts["log_weights"]) if mixed else None
 
-    def weighted(value: str) -> str:
+    def weighted(value: Any) -> Any:
         """The mean over the components, ``[batch, 1]``."""
-        return graph.add("ReduceSum", graph.add("Mul", weights, value), last, keepdims=1) if weights else value
+        return graph.add("ReduceSum", weights * value, LAST, keepdims=1) if mixed else value
 
-    def exp(exponent: str) -> str:
-        return graph.add("Exp", graph.add("Min", exponent, ends[1]))
-
-    def squared(value: str) -> str:
-        return graph.add("Mul", value, value)
+    def exp(exponent: Any) -> Any:
+        return np.exp(np.minimum(exponent, MOST_EXPONENT))
 
     # Averages are taken before the centre is added: weights add up to one only nearly, and the centre may be large.
-    deviation = graph.add("Exp", graph.add("Mul", graph.add("Clip", log_variance, *ends), half))
-    average, whole = weighted(mean), squared(deviation)
+    deviation = np.exp(graph.add("Clip", parts["log_variance"], -MOST_EXPONENT, MOST_EXPONENT) * 0.5)
+    average, whole = weighted(mean), deviation * deviation
     if mixed:
-        whole = weighted(graph.add("Add", whole, squared(graph.add("Sub", mean, average))))
-    spread, whole = graph.add("Mul", deviation, scale), graph.add("Mul", whole, graph.add("Mul", scale, scale))
-    location, middle = (graph.add("Add", graph.add("Mul", value, scale), center) for value in (mean, average))
-    variance = squared(spread)
+        whole = weighted(whole + (mean - average) * (mean - average))
+    spread, whole = deviation * scale, whole * scale**2
+    location, middle = mean * scale + target.center, average * scale + target.center
     shares = {}
     if "share" in parts:
-        share = graph.cast(parts["share"], np.float64)
         # Each by itself: a small part would be lost in a difference.
-        shares = {
-            "aleatoric_std": graph.add("Sigmoid", share),
-            "epistemic_std": graph.add("Sigmoid", graph.add("Neg", share)),
-        }
+        shares = {"aleatoric_std": graph.add("Sigmoid", parts["share"])}
+        shares |= {"epistemic_std": graph.add("Sigmoid", -parts["share"])}
     if target.transform == "identity":
-        std = graph.add("Sqrt", whole)
-        moments = {"mean": middle, "std": std}
-        moments |= {name: graph.add("Mul", std, graph.add("Sqrt", part)) for name, part in shares.items()}
+        std = np.sqrt(whole)
+        moments = {"mean": middle, "std": std} | {name: std * np.sqrt(part) for name, part in shares.items()}
     else:
-        means = exp(graph.add("Add", location, graph.add("Mul", variance, half)))
+        means, total = exp(location + spread * spread * 0.5), exp(spread * spread) - 1
         middle = weighted(means)
-        total = graph.add("Sub", exp(variance), one)
         if mixed:
-            ratio = graph.add("Div", means, middle)
-            apart = squared(graph.add("Sub", ratio, one))
-            total = weighted(graph.add("Add", graph.add("Mul", squared(ratio), total), apart))
+            ratio = means / middle
+            total = weighted(ratio * ratio * total + (ratio - 1) * (ratio - 1))
         variances = {"std": total}
         if shares:
-            doubt = graph.add("Sub", exp(graph.add("Mul", whole, shares["epistemic_std"])), one)
-            doubt = graph.add("Min", doubt, total)
-            rest = graph.add("Max", graph.add("Sub", total, doubt), zero)
-            variances |= {"aleatoric_std": rest, "epistemic_std": doubt}
-        most = graph.constant(np.float64(MOST))
+            doubt = np.minimum(exp(whole * shares["epistemic_std"]) - 1, total)
+            variances |= {"aleatoric_std": np.maximum(total - doubt, 0), "epistemic_std": doubt}
         moments = {"mean": middle}
-        for name, part in variances.items():
-            moments[name] = graph.add("Min", graph.add("Mul", middle, graph.add("Sqrt", part)), most)
-    components = {"location": location, "spread": spread}
-    if mixed:
-        logs = graph.cast(parts["log_weights"], np.float64)
-        flat = {name: graph.add("Squeeze", value, last) for name, value in moments.items()}
-        return flat | components | {"log_weights": logs}
-    return {name: graph.add("Squeeze", value, last) for name, value in (moments | components).items()}
+        moments |= {name: np.minimum(middle * np.sqrt(part), MOST) for name, part in variances.items()}
+    outputs = moments | {"location": location, "spread": spread}
+    narrow = [name for name in outputs if not (mixed and name in COMPONENT_OUTPUTS)]
+    flat = {name: graph.add("Squeeze", outputs[name], LAST) for name in narrow}
+    return outputs | flat | ({"log_weights": parts["log_weights"]} if mixed else {})

@@ -8,7 +8,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
-from darkbayes.outcomes.number import COMPONENT_OUTPUTS, NumbersTarget, NumberTarget, number_outputs
+from darkbayes.outcomes.number import COMPONENT_OUTPUTS, LAST, NumbersTarget, NumberTarget, number_outputs
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
@@ -62,12 +62,11 @@ class SeveralTarget(NumbersTarget):
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         written = [number_outputs(graph, *pair) for pair in zip(self.parts, parts["outputs"], strict=True)]
-        axis = graph.constant(np.asarray([1]))
         for name in written[0]:
-            lifted = [graph.add("Unsqueeze", values[name], axis) for values in written]
+            lifted = [graph.add("Unsqueeze", values[name], LAST) for values in written]
             value = lifted[0] if len(lifted) == 1 else graph.add("Concat", *lifted, axis=1)
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
-            graph.output(name, value, [len(self.parts), *components], np.float64)
+            graph.output(name, value, [len(self.parts), *components])
 
     @property
     def ranges(self) -> list[dict[str, Any]]:

@@ -8,8 +8,6 @@ from darkbayes.report.run import write_figure as write_figure
 from darkbayes.report.run import write_report as write_report
 from darkbayes.report.tables import Names as Names
 from darkbayes.report.tables import best_of_all as best_of_all
-from darkbayes.report.tables import markdown as markdown
-from darkbayes.report.tables import markdown_table as markdown_table
 from darkbayes.report.tables import measured as measured
 from darkbayes.report.tables import number as number
 from darkbayes.report.tables import pivot as pivot

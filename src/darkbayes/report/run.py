@@ -10,7 +10,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json
 from darkbayes.report import teachers
 from darkbayes.report.figures import Drawing, learning_curves, size_curve
-from darkbayes.report.page import Facts, Figure, Listing, Note, Part, Section, check_figure, write_image, write_page
+from darkbayes.report.page import check_figure, write_image, write_page
 from darkbayes.report.tables import PLAIN, Best, Names, pivot, repeated
 
 Results = dict[str, Any]
@@ -41,11 +41,6 @@ class Presentation(NamedTuple):
     """What is said of the run in a folder, given its results, its settings and these names."""
 
 
-SIZES = (
-    "KL divergence from the teacher at held-out queries for students of growing width; filled: the chosen.",
-    "A curve of the divergence from the teacher against the number of the student's parameters.",
-)
-"""Caption and text of the curve over sizes."""
 ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(results["experiment"]))
 """Shows the runs of an experiment that is not known."""
 
@@ -58,33 +53,20 @@ def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
 
         return write_fitted(folder)
     names, words = presentation.names, presentation.words(folder, results, config, presentation.names)
-    quick, cautions = "", []
-    if results["preset"] == "quick":
-        quick = ", quick preset (a subset)"
-        if words.quick:
-            cautions.append(f"This is the quick preset, a small version of the experiment: {words.quick}.")
-    if config.get("on") == "validation":
-        cautions.append("Scored on the validation part, by which settings are chosen, not on the test part.")
     tables, sizes = pivot(results, names=names), [row for row in results["rows"] if row["metric"] == "kl_from_teacher"]
-    footnote = repeated(results).capitalize() + (f"; a trial is {words.trial}." if words.trial else ".")
-    if any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row):
-        footnote += " Bold: the best of all."
-    chosen, explanation = teachers.choices_table(results), teachers.first_explanation(results)
-    in_words = f" In words, for the first run: {explanation}." if explanation else ""
-    explained = teachers.CHOICES_CAPTION + in_words
-    parts: list[Part | None] = [
-        Note(words.lead) if words.lead else None,
-        Listing("Before you compare", cautions) if cautions else None,
-        Note(words.summary, "strong") if words.summary else None,
-        Section("Results", [*tables, Note(footnote, "small")]),
-        Section(words.figure, [Figure(words.draw(), words.caption, words.alt)]) if words.draw else None,
-        Section("How wide a student?", [Figure(size_curve(sizes, names), *SIZES)]) if sizes else None,
-        Section("What the teacher chose", [chosen, Note(explained, "small")]) if chosen else None,
-        _chains(results, _learning(folder, results, words)),
-        Section("How this was made", [Facts(results["provenance"])]),
-        Section("Settings", [Facts(config)]),
-    ]
-    return write_page(folder / "report.html", words.title + quick, [part for part in parts if part is not None])
+    return write_page(
+        folder / "report.html",
+        "run.html",
+        results=results,
+        config=config,
+        words=words,
+        teachers=teachers,
+        tables=tables,
+        repeated=repeated(results),
+        marked=any(isinstance(cell, Best) for table in tables for row in table.rows for cell in row),
+        sizes=size_curve(sizes, names) if sizes else None,
+        learning=_learning(folder, results),
+    )
 
 
 def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> None:
@@ -102,18 +84,8 @@ def write_figure(folder: Path, path: Path, presentation: Presentation = ANY) -> 
     write_image(draw(), path)
 
 
-def _chains(results: Results, learning: Section | None) -> Section | None:
-    """Whether the chains agree, in words, numbers and a figure; how the students learned is a part of that."""
-    table, line = teachers.chains_table(results), teachers.chains_line(results)
-    if table is None:
-        return learning
-    verdict = Note(f"{line[0].upper()}{line[1:]}.", "strong")
-    note = Note(f"{teachers.CHAINS_CAPTION} {teachers.SEVERAL}", "small")
-    return Section("Did the chains meet?", [verdict, table, note, *([learning] if learning else [])])
-
-
-def _learning(folder: Path, results: Results, words: RunWords) -> Section | None:
-    """How the students learned, with the level at which one stopped where that is known; of the first trial."""
+def _learning(folder: Path, results: Results) -> dict[str, Any] | None:
+    """How the students of the first trial learned, as a drawing; which they are, and whether one stopped following."""
     paths = [*folder.glob("trial-0/student*/metrics.jsonl"), *folder.glob("student*/metrics.jsonl")]
     curves = {}
     for path in sorted(paths, key=lambda path: (len(str(path)), path)):
@@ -126,9 +98,6 @@ def _learning(folder: Path, results: Results, words: RunWords) -> Section | None
     diagnoses = {teachers.student_label(name): diagnosis for name, diagnosis in backwards}
     plateaus = {name: diagnoses[name]["plateau"] for name in curves if name in diagnoses and diagnoses[name]["plateau"]}
     errors = sorted(run["teacher_error"] for diagnosis in diagnoses.values() for run in diagnosis["runs"])
-    caption = f"KL divergence of each student from the teacher's average so far, on {words.curves}."
-    if any(plateau["stopped"] for plateau in plateaus.values()):
-        caption += " Where a student has stopped following, the level is marked."
     drawing = learning_curves(curves, plateaus, errors[len(errors) // 2] if errors else None)
-    alt = f"Curves of the divergence from the teacher against steps, for {', '.join(curves)}."
-    return Section("How the students learned", [Figure(drawing, caption, alt)])
+    stopped = any(plateau["stopped"] for plateau in plateaus.values())
+    return {"drawing": drawing, "students": list(curves), "stopped": stopped}

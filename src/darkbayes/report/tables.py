@@ -2,25 +2,16 @@
 
 import math
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
-HIGHER, LOWER = "the higher the better", "the lower the better"
-METRICS = {
-    "log_likelihood": ("log likelihood", HIGHER),
-    "error": ("error (%)", LOWER),
-    "brier": ("Brier score", LOWER),
-    "ece": ("calibration error", LOWER),
-    "rmse": ("RMSE", LOWER),
-    "crps": ("CRPS", ""),
-    "coverage_90": ("share inside the 90% interval", "the closer to 0.9 the better"),
-    "kl_from_teacher": ("KL(teacher || student)", ""),
-}
-"""What the metrics that all results may have are called, and which way they are to be read."""
+METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
 FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
@@ -48,7 +39,7 @@ class Names:
         return self.methods.get(name, name)
 
     def metric(self, name: str) -> str:
-        return self.metrics.get(name) or METRICS.get(name, (name, ""))[0]
+        return self.metrics.get(name) or METRICS.get(name, {"name": name})["name"]
 
     def table(self, metric: str) -> str:
         """The title of the table that a metric belongs to."""
@@ -142,7 +133,7 @@ def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], li
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
-    direction, label = METRICS.get(metric, ("", ""))[1], names.metric(metric)
+    direction, label = METRICS.get(metric, {}).get("direction", ""), names.metric(metric)
     methods, lines = list(dict.fromkeys(row["method"] for row in rows)), []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):
         best = _best(metric, group) if names.teachers else None
@@ -155,7 +146,8 @@ def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
 
 def _best(metric: str, rows: list[Row]) -> float | None:
     """The best mean of a metric, where one is better than another."""
-    pick = {HIGHER: max, LOWER: min}.get(METRICS.get(metric, ("", ""))[1])
+    direction = METRICS.get(metric, {}).get("direction", "")
+    pick = max if "higher" in direction else min if "lower" in direction else None
     return pick(row["mean"] for row in rows if row["mean"] is not None) if pick else None
 
 
@@ -204,31 +196,6 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def markdown(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> str:
-    """The tables of `pivot` in Markdown, with their notes and where they come from."""
-    parts = []
-    for table in pivot(results, metrics, names):
-        parts += [f"*{table.title}*"] if table.title else []
-        parts.append(markdown_table(table.header, table.rows))
-        parts += [". ".join(table.notes) + "."] if table.notes else []
-    origin = results["provenance"]
-    commit = origin["commit"] or "none"
-    commit = commit[:10] + commit[40:]  # Whole it has 40 letters, and perhaps a remark.
-    made = f"`{origin['command']}`, {repeated(results)}, seed {origin['seed']}, {origin['device']}, at commit {commit}"
-    note = f" ({origin['note']})" if "note" in origin else ""
-    return "\n\n".join([*parts, f"Made by {made}{note}."])
-
-
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    """Text cells as a table in Markdown."""
-
-    def text(cell: str) -> str:
-        plain = cell.replace("|", "\\|")
-        return f"**{plain}**" if isinstance(cell, Best) else plain
-
-    return "\n".join("| " + " | ".join(map(text, line)) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
 def repeated(results: dict[str, Any]) -> str:

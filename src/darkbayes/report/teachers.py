@@ -20,12 +20,6 @@ def _short(value: float) -> str:
 
 # What a teacher that tunes itself has chosen
 
-CHOICES_CAPTION = (
-    "Every run was tuned before it began: the step size so that neither discretisation nor minibatches change the "
-    "posterior by more than was allowed, burn-in and thinning by what the log posterior and the predictions did. Of "
-    "several runs the median, and the least and the greatest in brackets."
-)
-
 
 def _inflation(choices: Run) -> float:
     """By how much discretisation inflates the variance along the stiffest direction."""
@@ -100,15 +94,6 @@ def first_explanation(results: dict[str, Any]) -> str:
 
 # Did the chains meet?
 
-CHAINS_CAPTION = (
-    "Judged by what each chain predicts at up to 32 inputs over the whole run, not by its weights. The Monte Carlo "
-    "error is that of the average over the chains, which is what the student learns: the standard deviation of their "
-    "means over the square root of their number, as a share of the predictive standard deviation. Rank-normalised "
-    "R-hat compares the halves of all chains, at the worst input: 1 is agreement. Effective predictions are how many "
-    "independent ones would tell the average as well. The temperature of draws from the posterior is 1. The teacher's "
-    "own error is the KL divergence that its finite number of draws would explain."
-)
-SEVERAL = "Of several runs the median, and the worst in brackets."
 VERDICTS = {
     "agree": "agree",
     "few": "known too roughly",

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from darkbayes.files import write_arrays, write_json
-from darkbayes.report import markdown, pivot, terminal
+from darkbayes.report import pivot, terminal
 from darkbayes.report.fitted.folder import read_run
 from darkbayes.report.fitted.words import cautions, gain, unknown
 from darkbayes.tables.schema import TableSchema
 from report.fitted.folders import CHOICES, COLUMNS, PRICE, RUN, build, course, held_out, numbers
+from scripts.readme import markdown
 
 
 @pytest.fixture(scope="module")

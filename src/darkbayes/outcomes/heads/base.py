@@ -147,8 +147,8 @@ class Head(eqx.Module):
     def divergence(self, average: Any, outputs: Array) -> Array:
         """KL(teacher || student) of each query; for numbers, between distributions of the same moments."""
 
-    def write(self, graph: Any, outputs: str) -> tuple[Any, dict[str, Any]]:
-        """Append to an ONNX graph what reads the network's outputs, of that name.
+    def write(self, graph: Any, outputs: Any) -> tuple[Any, dict[str, Any]]:
+        """Append to an ONNX graph what reads the network's outputs, a value with which numpy calculates.
 
         Returns the target, in the student's own unit, and the parts that a target's `write_outputs` takes.
         """

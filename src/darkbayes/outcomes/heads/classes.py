@@ -1,6 +1,7 @@
 """Classes 0 .. K-1: a softmax for the teacher, and one for the student (section 2.1 of the paper)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, plain, require_count
+from darkbayes.errors import InvalidInput, require_count
 from darkbayes.outcomes.classes import FLOOR, ClassPrediction, ClassTarget
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
 from darkbayes.types import Array, PyTree
@@ -91,10 +92,7 @@ class Categorical(Distribution):
 class Softmax(Likelihood):
     """Classes 0 .. K-1; the outputs are logits."""
 
-    num_classes: int = eqx.field(converter=plain)
-
-    def __check_init__(self) -> None:
-        require_count("num_classes", self.num_classes, least=2)
+    num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
 
     @property
     def width(self) -> int:
@@ -119,11 +117,8 @@ class SoftmaxHead(Head):
 
     learns_from: ClassVar[type[Distribution]] = Categorical
 
-    num_classes: int = eqx.field(converter=plain)
+    num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
     decompose: bool = False
-
-    def __check_init__(self) -> None:
-        require_count("num_classes", self.num_classes, least=2)
 
     @property
     def width(self) -> int:
@@ -155,13 +150,14 @@ class SoftmaxHead(Head):
     def divergence(self, average: Any, outputs: Array) -> Array:
         return kl_categorical(average.mean["probs"], self.predict(outputs).distribution.probs, floor=FLOOR)
 
-    def write(self, graph: Any, outputs: str) -> tuple[ClassTarget, dict[str, Any]]:
+    def write(self, graph: Any, outputs: Any) -> tuple[ClassTarget, dict[str, Any]]:
         target = ClassTarget("y", tuple(map(str, range(self.num_classes))), "integer")
         if not self.decompose:
             return target, {"logits": outputs}
-        sizes = graph.constant(np.asarray([self.num_classes, 1]))
-        logits, share = graph.split("Split", outputs, sizes, into=["logits", "share"], axis=1)
-        return target, {"logits": logits, "share": share}
+        return target, {
+            "logits": outputs.columns(range(self.num_classes)),
+            "share": outputs.columns([self.num_classes]),
+        }
 
 
 def categorical_entropy(probs: Array) -> Array:

@@ -12,6 +12,7 @@ has not quite the variance of the mixture, so both parts of it are learnt by the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma, gammaln, xlogy
 
-from darkbayes.errors import InvalidInput, plain, require_positive
+from darkbayes.errors import InvalidInput, require_positive
 from darkbayes.outcomes.counts import CountPrediction, CountTarget, log_base
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
 from darkbayes.outcomes.heads.number import Normal, bent, kl_normal
@@ -102,10 +103,7 @@ class CountMixture(eqx.Module):
 class Poisson(Likelihood):
     """Counts whose rate is `base` times the exponential of the output, bent smoothly into `REACH` on either side."""
 
-    base: float = eqx.field(converter=plain, default=1.0)
-
-    def __check_init__(self) -> None:
-        require_positive("base", self.base)
+    base: float = eqx.field(converter=partial(require_positive, "base"), default=1.0)
 
     @property
     def width(self) -> int:
@@ -146,11 +144,8 @@ class CountHead(Head):
 
     learns_from: ClassVar[type[Distribution]] = CountDraw
 
-    base: float = eqx.field(converter=plain, default=1.0)
+    base: float = eqx.field(converter=partial(require_positive, "base"), default=1.0)
     decompose: bool = False
-
-    def __check_init__(self) -> None:
-        require_positive("base", self.base)
 
     @property
     def width(self) -> int:
@@ -197,36 +192,13 @@ class CountHead(Head):
         teacher = Normal.averaged(average.mean, average.variance).distribution
         return kl_normal(teacher, Normal(jnp.exp(log_mean), jnp.exp(log_variance)))
 
-    def write(self, graph: Any, outputs: str) -> tuple[CountTarget, dict[str, Any]]:
-        outputs = graph.cast(outputs, np.float64)
-
-        def column(place: int) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray([place])), axis=1)
-
-        one, zero, two, base = (graph.constant(np.float64(x)) for x in (1, 0, 2, log_base(self.base)))
-
-        def softplus(value: str) -> str:
-            # onnxruntime has no Softplus in double.
-            tail = graph.add("Exp", graph.add("Neg", graph.add("Abs", value)))
-            return graph.add("Add", graph.add("Max", value, zero), graph.add("Log", graph.add("Add", tail, one)))
-
-        def bend(value: str, low: float, high: float) -> str:
-            """As `bent` has it."""
-            span = high - low
-            least = span - float(np.logaddexp(0.0, span))
-            numbers = (low, span, least, span / (span - least))
-            start, width, offset, stretch = (graph.constant(np.float64(x)) for x in numbers)
-            inner = graph.add("Sub", width, softplus(graph.add("Sub", value, start)))
-            twice = graph.add("Sub", graph.add("Sub", width, softplus(inner)), offset)
-            return graph.add("Add", graph.add("Mul", twice, stretch), start)
-
-        log_rate = graph.add("Add", bend(column(0), -REACH, REACH), base)
-        parts: dict[str, Any] = {"log_rate": log_rate, "log_shape": bend(column(1), *SHAPES)}
+    def write(self, graph: Any, outputs: Any) -> tuple[CountTarget, dict[str, Any]]:
+        rate, shape, *others = (outputs.astype(np.float64).columns([place]) for place in range(self.width))
+        log_rate, log_shape = log_base(self.base) + bent(rate, -REACH, REACH, np), bent(shape, *SHAPES, np)
+        parts: dict[str, Any] = {"log_rate": log_rate, "log_shape": log_shape}
         if self.decompose:
-            spread = graph.add("Sub", graph.add("Mul", log_rate, two), parts["log_shape"])
-            both = graph.add("Add", graph.add("Exp", log_rate), graph.add("Exp", spread))
-            variance = graph.add("Log", both)
-            parts["log_parts"] = [graph.add("Add", variance, bend(column(place), *PARTS)) for place in (2, 3)]
+            variance = np.log(np.exp(log_rate) + np.exp(2 * log_rate - log_shape))
+            parts["log_parts"] = [variance + bent(other, *PARTS, np) for other in others]
         return CountTarget("y", self.base, 0.0, self.base), parts
 
 

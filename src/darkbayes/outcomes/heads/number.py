@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -109,12 +110,8 @@ class _RealLikelihood(Likelihood):
 class Gaussian(_RealLikelihood):
     """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
 
-    noise_precision: float = eqx.field(converter=plain)
-    num_outputs: int = eqx.field(converter=plain, default=1)
-
-    def __check_init__(self) -> None:
-        require_positive("noise_precision", self.noise_precision)
-        require_count("num_outputs", self.num_outputs)
+    noise_precision: float = eqx.field(converter=partial(require_positive, "noise_precision"))
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
@@ -126,14 +123,9 @@ class GaussianSampledNoise(_RealLikelihood):
     The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
-    shape: float = eqx.field(converter=plain, default=6.0)
-    rate: float = eqx.field(converter=plain, default=6.0)
-
-    def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
-        require_positive("shape", self.shape)
-        require_positive("rate", self.rate)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    shape: float = eqx.field(converter=partial(require_positive, "shape"), default=6.0)
+    rate: float = eqx.field(converter=partial(require_positive, "rate"), default=6.0)
 
     def init(self) -> Array:
         # Of a definite dtype: a weak one turns definite at the first step, and all is compiled anew.
@@ -155,12 +147,11 @@ class GaussianInputNoise(_RealLikelihood):
     [`min_log_variance`, `max_log_variance`]; inside, it is left as it is to within the softness of the bend.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
     min_log_variance: float = eqx.field(converter=plain, default=-8.0)
     max_log_variance: float = eqx.field(converter=plain, default=4.0)
 
     def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
         low, high = self.min_log_variance, self.max_log_variance
         if not -np.inf < low < high < np.inf:
             raise InvalidInput(f"min_log_variance={low} must lie below max_log_variance={high}, both finite")
@@ -174,18 +165,18 @@ class GaussianInputNoise(_RealLikelihood):
         return Normal(mean, jnp.exp(bent(raw, self.min_log_variance, self.max_log_variance)))
 
 
-def bent(raw: Array, low: float, high: float) -> Array:
+def bent(raw: Any, low: float, high: float, numpy: Any = jnp) -> Any:
     """Values bent smoothly into [low, high]; inside, they are left as they are to within the softness of the bend."""
+
+    def softplus(x: Any) -> Any:
+        # log(1 + e^x) for numbers below 60 or so, beyond which it is x: a third of the cost of one for all numbers.
+        return numpy.log(1.0 + numpy.exp(numpy.minimum(x, 30.0))) + numpy.maximum(x - 30.0, 0.0)
+
     span = high - low
-    twice = span - _softplus(span - _softplus(raw - low))
+    twice = span - softplus(span - softplus(raw - low))
     # Bent twice, it begins a little below 0: stretch it to begin there.
     least = span - float(np.logaddexp(0.0, span))
     return low + (twice - least) * span / (span - least)
-
-
-def _softplus(x: Array) -> Array:
-    """log(1 + e^x) for numbers below 60 or so, beyond which it is x: a third of the cost of one for all numbers."""
-    return jnp.log(1.0 + jnp.exp(jnp.minimum(x, 30.0))) + jnp.maximum(x - 30.0, 0.0)
 
 
 class _NumberHead(Head):
@@ -214,11 +205,8 @@ class GaussianHead(_NumberHead):
     For draws with means f and variances v the loss is 1/2 [log 2 pi + alpha + e^-alpha {(f - mu)^2 + v}] on average.
     """
 
-    num_outputs: int = eqx.field(converter=plain, default=1)
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
     decompose: bool = False
-
-    def __check_init__(self) -> None:
-        require_count("num_outputs", self.num_outputs)
 
     @property
     def width(self) -> int:
@@ -244,14 +232,13 @@ class GaussianHead(_NumberHead):
         parts = self._read(outputs)[2].parts if self.decompose else ()
         return Predicted(self.moments(outputs), *parts)
 
-    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
+    def write(self, graph: Any, outputs: Any) -> tuple[SeveralTarget, dict[str, Any]]:
         names = ["mean", "log_variance", "share"] if self.decompose else ["mean", "log_variance"]
-
-        def part(place: int, number: int) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray([place * self.num_outputs + number])), axis=1)
-
-        parts = [{name: part(k, number) for k, name in enumerate(names)} for number in range(self.num_outputs)]
-        parts = [one | {"log_variance": clipped(graph, one["log_variance"])} for one in parts]
+        parts = []
+        for number in range(self.num_outputs):
+            places = {name: place * self.num_outputs + number for place, name in enumerate(names)}
+            part = {name: outputs.columns([place]) for name, place in places.items()}
+            parts.append(part | {"log_variance": graph.add("Clip", part["log_variance"], *LOG_VARIANCES)})
         return self._standard(), {"outputs": parts, "components": 1}
 
 
@@ -271,20 +258,16 @@ class MixtureHead(_NumberHead):
     from few samples of each draw's Gaussian.
     """
 
-    components: int = eqx.field(converter=plain)
-    num_outputs: int = eqx.field(converter=plain, default=1)
-    quadrature: int = eqx.field(converter=plain, default=20)
+    components: int = eqx.field(converter=partial(require_count, "components"))
+    num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    quadrature: int = eqx.field(converter=partial(require_count, "quadrature"), default=20)
     """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
     decompose: bool = False
-    samples: int | None = eqx.field(converter=lambda number: None if number is None else plain(number), default=None)
+    samples: int | None = eqx.field(
+        converter=lambda number: None if number is None else require_count("samples (None for quadrature)", number),
+        default=None,
+    )
     """Samples of each draw's Gaussian in an update, one from each of as many equal parts of it; None for quadrature."""
-
-    def __check_init__(self) -> None:
-        require_count("components", self.components)
-        require_count("num_outputs", self.num_outputs)
-        require_count("quadrature", self.quadrature)
-        if self.samples is not None:
-            require_count("samples (None for quadrature)", self.samples)
 
     def seen(self, key: Key, targets: Normal) -> "Normal | Samples":
         if self.samples is None:
@@ -335,24 +318,15 @@ class MixtureHead(_NumberHead):
             loss = -jnp.tensordot(jnp.asarray(weights / weights.sum(), outputs.dtype), values, axes=1)
         return loss + self._share(outputs, mixture).loss(noise) if self.decompose else loss
 
-    def write(self, graph: Any, outputs: str) -> tuple[SeveralTarget, dict[str, Any]]:
-        size = self.components * self.num_outputs
-
-        def columns(places: Any) -> str:
-            return graph.add("Gather", outputs, graph.constant(np.asarray(places)), axis=1)
-
-        parts = []
+    def write(self, graph: Any, outputs: Any) -> tuple[SeveralTarget, dict[str, Any]]:
+        size, parts = self.components * self.num_outputs, []
         for number in range(self.num_outputs):
             own = np.arange(self.components) * self.num_outputs + number
-            part = {"log_weights": graph.add("LogSoftmax", graph.cast(columns(own), np.float64), axis=1)}
-            part |= {"mean": columns(size + own), "log_variance": clipped(graph, columns(2 * size + own))}
-            parts.append(part | ({"share": columns([3 * size + number])} if self.decompose else {}))
+            part = {"log_weights": graph.add("LogSoftmax", outputs.columns(own).astype(np.float64), axis=1)}
+            log_variance = graph.add("Clip", outputs.columns(2 * size + own), *LOG_VARIANCES)
+            part |= {"mean": outputs.columns(size + own), "log_variance": log_variance}
+            parts.append(part | ({"share": outputs.columns([3 * size + number])} if self.decompose else {}))
         return self._standard(), {"outputs": parts, "components": self.components}
-
-
-def clipped(graph: Any, log_variance: str) -> str:
-    """What a graph takes a student's log variance for."""
-    return graph.add("Clip", log_variance, *(graph.constant(np.float32(bound)) for bound in LOG_VARIANCES))
 
 
 def normal_log_prob(y: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> Array:

@@ -17,16 +17,6 @@ BEHIND = 0.05  # Nats per row from which a student that is clearly behind its te
 MOST_NATS = 50.0  # Differences beyond it are not turned into a factor.
 
 
-def lead(run: FittedRun) -> str:
-    """What was learned from what."""
-    taught = f"{run.facts['trained']:,} {run.cases} of {run.config['source']}"
-    learned = f"The model learned {run.words.task(run.cases)} from {taught}"
-    if run.held is None:
-        why = "so nothing on this page says how good it is: fit with --held-out 0.2 to know."
-        return f"{learned}. No {run.cases} were held out (--held-out 0), {why}"
-    return f"{learned}, and was then tested on {run.held.rows:,} {run.cases} that it had never seen."
-
-
 def gain(held: HeldOut) -> KeptGain:
     """What the student keeps of its teacher's gain over the plug-in network."""
     return kept_gain(*(held.methods[method].log_likelihood for method in ("student", "sgld", "sgd")))

@@ -251,12 +251,13 @@ def agreement(
     if draws < LEAST_DRAWS:
         some = f"{draws} {'draw' if draws == 1 else 'draws'} of each chain"
         verdict = Verdict("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
-        return Agreement(chains, draws, *[float("nan")] * 7, verdict)
+        numbers = dict.fromkeys(Agreement._fields[2:-1], float("nan"))
+        return Agreement(chains=chains, draws=draws, verdict=verdict, **numbers)
     rhat, effective = np.ravel(rank_rhat(values)), np.ravel(effective_sample_size(values))
     # A value that is not a number, or infinite, is as bad as can be.
     rhat = np.where(np.isnan(rhat), np.inf, rhat)
-    spread = values.std(axis=(0, 1)) if spread is None else np.asarray(spread, np.float64)
-    errors = np.ravel(monte_carlo_error(values) / np.maximum(spread, np.finfo(np.float32).tiny))
+    unit = values.std(axis=(0, 1)) if spread is None else np.asarray(spread, np.float64)
+    errors = np.ravel(monte_carlo_error(values) / np.maximum(unit, np.finfo(np.float32).tiny))
     errors = np.where(np.isnan(errors), np.inf, errors)
     error, large, worst = float(np.median(errors)), float(np.quantile(errors, 0.95)), float(rhat.max())
     fresh = float(np.median(autocorrelation_time(values, steps_between)))

@@ -56,7 +56,7 @@ class FisherState(NamedTuple):
 def fisher_sgld(
     step_size: float | optax.Schedule,
     *,
-    prior_precision: float,
+    prior_precision: float | Array,
     batch_share: float | Array | None,
     friction: float = 1.0,
     decay: float = 0.999,
