@@ -55,12 +55,18 @@ def compilations(further_compilations: Counter[str]) -> Counter[str]:
 
 @pytest.fixture
 def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits."""
+    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits.
+
+    Commands optimise next to not at all before they sample.
+    """
     estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
+    import short_fits
+
     least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
     asked = estimators._Distilled._options
     monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
+    short_fits.shorten(monkeypatch)
 
 
 @pytest.fixture(scope="session")
