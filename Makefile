@@ -1,6 +1,8 @@
 PYTHON ?= python3
 # What may be installed; another file tries other versions.
 CONSTRAINTS ?= constraints.txt
+# What is to be installed.
+PACKAGES ?= -e '.[dev]'
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -48,7 +50,7 @@ readme: $(READY)
 $(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) $(PACKAGES)
 	touch $(READY)
 
 $(DOCS): $(READY)
