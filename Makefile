@@ -26,7 +26,8 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ## set everything up and run the tests, doctests included
-# The flags let XLA compile in half the time, in one piece with its older emitters; the other variable lets scikit-learn check arrays of any library.
+# The flags let XLA compile faster: by its older emitters, and each program in one piece. The other variable lets
+# scikit-learn check arrays of any library.
 test: $(READY)
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
 
