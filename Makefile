@@ -1,6 +1,8 @@
 PYTHON ?= python3
 # What may be installed; another file tries other versions.
 CONSTRAINTS ?= constraints.txt
+# What is to be installed.
+PACKAGES ?= -e '.[dev]'
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -24,9 +26,10 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ## set everything up and run the tests, doctests included
-# The first variable lets XLA compile in two thirds of the time, the second lets scikit-learn check arrays of any library.
+# The flags let XLA compile faster: by its older emitters, and each program in one piece. The other variable lets
+# scikit-learn check arrays of any library.
 test: $(READY)
-	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
+	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
 
 ## format, lint, types, layers, docstrings, the image of the service
 check: $(READY)
@@ -48,7 +51,7 @@ readme: $(READY)
 $(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) $(PACKAGES)
 	touch $(READY)
 
 $(DOCS): $(READY)

@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in {"jax_compilation_cache_dir": folder, **CACHE}.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # Of processes that tests start; their own is below.
     # Tracing makes a great many objects that live on: the collector would look through them all again and again.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)

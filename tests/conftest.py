@@ -1,8 +1,12 @@
 """Shared by all tests but doctests: strictness, small problems with known answers, a counter of compilations."""
 
 import dataclasses
+import fcntl
+import os
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -55,12 +59,41 @@ def compilations(further_compilations: Counter[str]) -> Counter[str]:
 
 @pytest.fixture
 def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits."""
+    """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits.
+
+    Commands optimise next to not at all before they sample.
+    """
     estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
+    import short_fits
+
     least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
     asked = estimators._Distilled._options
     monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
+    short_fits.shorten(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Path]:
+    """A folder that takes long to make, by one worker for all: ``made_once(name, make)``; each gets a copy of its own.
+
+    One that another is about to make is waited for.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name: str, make: Callable[[Path], Any]) -> Path:
+        mine, original = tmp_path_factory.mktemp("made") / name, shared / f"{name}.whole"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if original.exists():
+                shutil.copytree(original, mine)
+            else:
+                make(mine)
+                shutil.copytree(mine, shared / f"{name}.part").rename(original)
+        return mine
+
+    return folder
 
 
 @pytest.fixture(scope="session")

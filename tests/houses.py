@@ -6,22 +6,27 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.base import clone
+
+from darkbayes.fit import sharing
 
 SMALL: dict[str, Any] = {
     "hidden": (4,),
     "activation": "relu",
     "student_hidden": (8,),
     "chains": 2,
-    "max_steps": 2000,
+    "max_steps": 500,
     "time_budget": None,
     "random_state": 0,
 }
-LONGER = SMALL | {"max_steps": 6000}
+LONGER = SMALL | {"max_steps": 1500}
 ONE_NOISE = {"likelihood": "one-noise"}
 """For numbers, so that none is chosen, which takes longer than these fits."""
 LEARNING = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
 """Checks of scikit-learn's that ask how good predictions are; for all others next to no sampling will do."""
+FILLED_UP = {"LEAST_ROWS": 512, "LEAST_COLUMNS": 16}
+"""What the tables of almost all checks are filled up to, so that they share what is compiled."""
 
 
 def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -44,6 +49,8 @@ def pass_check(estimator: Any, check: partial[None]) -> None:
     """One of scikit-learn's own checks, of an estimator that all of them are given."""
     if check.func.__name__ not in LEARNING:
         estimator = clone(estimator).set_params(max_steps=100)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        for name, least in FILLED_UP.items():
+            patch.setattr(sharing, name, least)
         warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
         check(estimator)

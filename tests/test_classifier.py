@@ -14,7 +14,7 @@ from houses import LONGER, SMALL, houses, pass_check
 
 @pytest.fixture(scope="module")
 def classifier() -> db.DistilledClassifier:
-    frame, price = houses(200)
+    frame, price = houses(128)
     return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
 
 
@@ -28,7 +28,7 @@ def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
 
 def test_probabilities_are_of_the_labels_that_were_given(classifier: db.DistilledClassifier) -> None:
     frame, price = houses(300, seed=1)
-    labels = np.where(price > houses(200)[1].median(), "dear", "cheap")
+    labels = np.where(price > houses(128)[1].median(), "dear", "cheap")
     assert classifier.classes_.tolist() == ["cheap", "dear"]
     assert classifier.score(frame, labels) > 0.85
     probs = classifier.predict_proba(frame)

@@ -41,11 +41,9 @@ def reproduce(experiment: str, out: Path, *more: str) -> None:
 
 
 @pytest.fixture(scope="module", params=list(EXPERIMENTS))
-def finished(request, tmp_path_factory) -> tuple[str, Path]:
+def finished(request, made_once) -> tuple[str, Path]:
     """Each experiment, run once through the command line."""
-    out = tmp_path_factory.mktemp("runs") / request.param
-    reproduce(request.param, out)
-    return request.param, out
+    return request.param, made_once(request.param, lambda out: reproduce(request.param, out))
 
 
 def test_an_experiment_leaves_results_in_the_one_form(finished):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import shipped_models
+import short_fits
 from darkbayes import cli
 from darkbayes.fit import folder, load_folder
 from darkbayes.predict import predict_student
@@ -65,6 +66,7 @@ def prices(tmp_path_factory) -> Run:
     source.write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams(patch)
+        short_fits.shorten(patch)
         with pytest.MonkeyPatch.context() as interrupting:
             interrupting.setattr(folder, "plug_in", _interrupt)
             with pytest.raises(SystemExit) as stop:
@@ -93,6 +95,7 @@ def kinds(tmp_path_factory) -> Run:
     source.write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams(patch)
+        short_fits.shorten(patch)
         fit(source, "kind", out, "--json")
     return Run(source, out, streams.out.getvalue(), streams.err.getvalue())
 

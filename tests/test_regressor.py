@@ -45,7 +45,7 @@ def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regre
     assert any("'price' is a number" in note for note in regressor.notes_)
     assert any("sampled is a network with hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
     assert (regressor.options_.likelihood, regressor.options_.head) == ("one-noise", "mixture")
-    assert (regressor.choices_["steps"], regressor.choices_["burn_in"]) == (6000, 2000)
+    assert (regressor.choices_["steps"], regressor.choices_["burn_in"]) == (1500, 500)
     assert regressor.diagnosis_["verdict"]["text"]
     one_by_one = np.concatenate([regressor.predict(frame[k : k + 1]) for k in range(3)])
     np.testing.assert_array_equal(one_by_one, regressor.predict(frame)[:3])
@@ -103,7 +103,7 @@ def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Co
     pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL))
     pipeline.fit(X, X[:, 0]).predict(X)
     further_compilations.clear()
-    search = GridSearchCV(pipeline, {"distilledregressor__max_steps": [1500, 2000]}, cv=2).fit(X, X[:, 0])
+    search = GridSearchCV(pipeline, {"distilledregressor__max_steps": [400, 500]}, cv=2).fit(X, X[:, 0])
     assert search.best_score_ > 0.5
     assert len(cross_val_score(search.best_estimator_, X, X[:, 1], cv=2)) == 2
     X = rng.normal(size=(120, 4))

@@ -191,7 +191,7 @@ def test_a_fitted_student_has_the_log_likelihood_of_its_draws(dispersed: bool) -
     kind = CountTarget.likelihoods[0 if dispersed else 1]
     networks: Any = {"hidden": (8,), "activation": "relu", "student_hidden": (32, 32)}
     model = db.DistilledRegressor(
-        likelihood=kind, **networks, max_steps=3000, chains=4, time_budget=None, random_state=0
+        likelihood=kind, **networks, max_steps=1500, chains=4, time_budget=None, random_state=0
     )
     model.fit(X[:300], y[:300])
     student = model.predict_dist(X[300:])

@@ -95,10 +95,10 @@ def reproduce(case: str, out: Path, *more: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=list(CASES))
-def finished(request, tmp_path_factory) -> tuple[str, Path, dict[str, Any]]:
+def finished(request, made_once) -> tuple[str, Path, dict[str, Any]]:
     """Each experiment, run once through the command line."""
-    out = tmp_path_factory.mktemp("runs") / request.param.replace(" ", "-")
-    return request.param, out, reproduce(request.param, out)
+    out = made_once(request.param.replace(" ", "-"), lambda out: reproduce(request.param, out))
+    return request.param, out, json.loads((out / "results.json").read_text())
 
 
 def rows_of(results: dict[str, Any], metric: str) -> dict[str, Any]:

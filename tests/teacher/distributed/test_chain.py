@@ -42,7 +42,6 @@ SECONDS = 120
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": str(Path(db.__file__).parent.parent),
     "JAX_PLATFORMS": "cpu",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is most of what these processes do.
 }
 
 
