@@ -14,5 +14,5 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     What is compiled stays the same.
     """
     train = plugin._train
-    patch.setattr(automatic, "START_STEPS", 100)
+    patch.setattr(automatic, "START_STEPS", (100, 100))
     patch.setattr(plugin, "_train", lambda *given: train(*given[:-1], min(given[-1], STRIDES)))
