@@ -85,8 +85,8 @@ def tensor(content: bytes, size: int) -> np.ndarray:
 def lists(source: bytes) -> dict[str, list[float]]:
     """The lists of numbers in Python source, each by the name that what is made of it gets."""
     assigned = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign))
-    inside = {ast.unparse(node.targets[0]): [n for n in ast.walk(node) if isinstance(n, ast.List)] for node in assigned}
-    return {name: ast.literal_eval(found[0]) for name, found in inside.items() if found and name != "__all__"}
+    named = {ast.unparse(node.targets[0]): [n for n in ast.walk(node) if isinstance(n, ast.List)] for node in assigned}
+    return {name: ast.literal_eval(inside[0]) for name, inside in named.items() if inside and name.isidentifier()}
 
 
 def truths(folder: Path) -> Iterator[tuple[str, Arrays]]:
@@ -95,7 +95,8 @@ def truths(folder: Path) -> Iterator[tuple[str, Arrays]]:
 
     glm = task(folder, "bernoulli_glm", "observation_raw")
     design = tensor(member(folder, "sbibm", "tasks/bernoulli_glm/files/design_matrix.pt"), 1000).reshape(100, 10)
-    assert (design[:, 0] == 1.0).all() and (design[1:, 2:] == design[:-1, 1:-1]).all(), "an intercept, and delays"
+    assert (design[:, 0] == 1.0).all(), "an intercept"
+    assert (design[1:, 2:] == design[:-1, 1:-1]).all(), "and delays"
     yield "bernoulli_glm", glm | {"design": design, "observed": glm["observed"].astype(np.uint8)}
 
     data = lists(member(folder, "inference_gym", "targets/eight_schools.py"))

@@ -5,9 +5,13 @@ the posterior given the targets. So among the teacher's draws the true function 
 uniform; and the student's distribution of the function, as that of a fresh observation, takes on the truth as a
 uniform number. 200 simulations are taken through the whole walk, all in one compiled loop.
 
-What was tried: data whose noise is 1.3 times what the posterior says fail with p = 3e-5 and less (teacher) and 1e-6
-(student); a teacher of temperature 2, as which the posterior appears to data from a prior and noise of half the
-variance, with 1e-6 for both. Both are kept as tests of the test.
+What was tried, the smallest p-value for the teacher, for the student and for a fresh observation under the student:
+
+    nothing                                                                       .39,  .05,   .06
+    noise that is 1.3 times what the posterior has it for                         2e-5, 2e-7,  2e-10
+    temperature 2                                                                 2e-7, 3e-8,  2e-8
+
+The last is kept, as a test of the test.
 """
 
 import functools
@@ -95,11 +99,6 @@ def p_values() -> Iterator[Any]:
 def test_the_truth_is_one_more_draw_to_teacher_and_student(p_values: Any) -> None:
     for name, values in p_values(1.0, NOISE).items():
         assert values.min() > FAILS, name
-
-
-def test_noise_that_is_taken_for_too_small_is_noticed(p_values: Any) -> None:
-    for name, values in p_values(1.0, 1.3 * NOISE).items():
-        assert values.min() < FAILS, name
 
 
 def test_a_temperature_of_two_is_noticed(p_values: Any) -> None:

@@ -67,7 +67,7 @@ def logistic_problem() -> Any:
 
     network = db.Network(lambda key, x: jax.random.normal(key, (x.shape[1], 1)), logits)
     posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=200)
-    draws = db.sample(db.nuts_chain(posterior, x, y, burn_in=200), jax.random.key(0), num_chains=16, num_draws=400)
+    draws = db.sample(db.nuts_chain(posterior, x, y, burn_in=150), jax.random.key(0), num_chains=8, num_draws=400)
     draws = np.asarray(draws.network, np.float64).reshape(-1, 4)
     return posterior, x, y, draws.mean(axis=0), np.cov(draws.T)
 
@@ -80,22 +80,22 @@ def along_eigenvectors(problem: Any, draws: Any) -> np.ndarray:
 
 
 def test_the_default_on_minibatches_is_where_nuts_is(logistic_problem: Any) -> None:
-    """Batches of a quarter. NUTS's 6,400 draws, and these, leave standard errors of .02 for means and deviations."""
+    """Batches of a fifth. With NUTS's 3,200 draws, standard errors are .03 for means and .02 for deviations."""
     posterior, x, y, mean, _ = logistic_problem
-    start = db.model.Draw(jnp.tile(jnp.asarray(mean[:, None], jnp.float32), (16, 1, 1)), None)
+    start = db.model.Draw(jnp.tile(jnp.asarray(mean[:, None], jnp.float32), (8, 1, 1)), None)
     chain = db.minibatch_chain(posterior, db.samplers.default_sampler(posterior, 40), x, y, batch_size=40, start=start)
-    chain, choices = db.tune(chain, jax.random.key(1), num_chains=16, max_burn_in=2_000)
-    draws = db.sample(chain, jax.random.key(2), num_chains=16, num_draws=5_000 // choices.thin)
+    chain, choices = db.tune(chain, jax.random.key(1), num_chains=8, max_burn_in=2_000)
+    draws = db.sample(chain, jax.random.key(2), num_chains=8, num_draws=4_000 // choices.thin)
     along = along_eigenvectors(logistic_problem, draws)
     assert np.abs(along.mean(axis=0)).max() < 0.1
-    # `tune` allows minibatches a tenth of the variance along the stiffest direction, and discretisation as much again.
-    assert np.abs(along.std(axis=0) - 1.0).max() < 0.1
+    # Along the stiffest direction, `tune` lets minibatches add a tenth to the variance, and discretisation a little.
+    assert np.abs(along.std(axis=0) - 1.0).max() < 0.15
 
 
 def test_mclmc_on_all_data_is_where_nuts_is(logistic_problem: Any) -> None:
-    """Standard errors are .02 for means and deviations."""
+    """Standard errors are .03 for means and .02 for deviations."""
     posterior, x, y, *_ = logistic_problem
     chain = db.mclmc_chain(posterior, x, y, burn_in=1_000, thin=4)
     along = along_eigenvectors(logistic_problem, db.sample(chain, jax.random.key(3), num_chains=8, num_draws=500))
     assert np.abs(along.mean(axis=0)).max() < 0.1
-    assert np.abs(along.std(axis=0) - 1.0).max() < 0.08
+    assert np.abs(along.std(axis=0) - 1.0).max() < 0.1
