@@ -1,11 +1,11 @@
 """Chains against posteriors that others have computed, by other means: `scripts/truths.py` says where they are from.
 
 Draws are standardised by the truth, along the eigenvectors of its covariance where that is known and else weight by
-weight, so that all means should be 0 and all standard deviations 1. The largest standard errors, seen over four keys,
-are .07 for a mean and .05 for a standard deviation (800 to 2,400 draws given each data set, correlated), and half of
-that for the eight schools. Tolerances are four times as large, as they are for the worst of up to 100 weights. Means
-over all weights, with standard errors below .005, may be off by what the energy error of `mclmc_chain` leaves: with its
-default, deviations are one per cent too small on the Gaussian.
+weight, so that all means should be 0 and all standard deviations 1. The largest standard errors, seen
+over four keys, are .07 for a mean and .05 for a standard deviation (800 to 2,400 correlated draws given each data set),
+for the eight schools .05 and .02. Tolerances are three to five times as large, as they are for the worst of up to 100
+weights. Deviations averaged over all weights have errors of at most .01, and may be off by what the energy error of
+`mclmc_chain` leaves: with its default they are one per cent too small on the Gaussian.
 """
 
 from collections.abc import Callable
@@ -172,11 +172,11 @@ def adjusted(**settings: Any) -> Callable[..., Any]:
 CASES = {
     "gaussian_linear, mclmc": Case(gaussian_linear, mclmc(burn_in=1000, thin=4), 10, 4, 200, 0.25, 0.2, 0.03),
     "gaussian_linear, adjusted": Case(gaussian_linear, adjusted(burn_in=400, accept=0.85), 4, 4, 300, 0.25, 0.2, 0.03),
-    "bernoulli_glm, mclmc": Case(bernoulli_glm, mclmc(burn_in=800, thin=4), 5, 4, 300, 0.25, 0.2, 0.03),
+    "bernoulli_glm, mclmc": Case(bernoulli_glm, mclmc(burn_in=800, thin=4), 4, 4, 300, 0.25, 0.2, 0.03),
     "bernoulli_glm, adjusted": Case(bernoulli_glm, adjusted(burn_in=200, accept=0.7), 1, 8, 300, 0.25, 0.2, 0.03),
     "eight_schools, mclmc": Case(eight_schools, mclmc(burn_in=1000, thin=15), 1, 16, 150, 0.15, 0.1, 0.03),
     "eight_schools, adjusted": Case(eight_schools, adjusted(burn_in=200, accept=0.6), 1, 32, 250, 0.15, 0.1, 0.03),
-    "german_credit, mclmc": Case(german_credit, mclmc(burn_in=600, thin=4), 1, 4, 300, 0.25, 0.15, 0.03),
+    "german_credit, mclmc": Case(german_credit, mclmc(burn_in=600, thin=4), 1, 4, 250, 0.25, 0.15, 0.03),
 }
 
 
@@ -201,10 +201,10 @@ def test_draws_have_the_moments_that_others_found(name: str) -> None:
 
 
 def test_the_automatic_default_on_minibatches_has_them_too() -> None:
-    """Batches of a tenth, to which `tune` allows a tenth more variance along the stiffest direction alone.
+    """Batches of a tenth, which `tune` allows to add a tenth to the variance along the stiffest direction.
 
-    Four chains of 4,000 steps, which forget where they were within ten: standard errors are .03 of a deviation for a
-    mean and .02 for a deviation.
+    Four chains of 4,000 steps have standard errors of .03 for a mean and .02 for a deviation. Over four keys the worst
+    of the 25 weights was off by .12 and .09, and deviations were two to three per cent too large on average.
     """
     truth = german_credit()
     # From the mean, as fits begin at trained networks: how long it takes to get there is another question.
@@ -215,6 +215,6 @@ def test_the_automatic_default_on_minibatches_has_them_too() -> None:
     draws = db.sample(chain, jax.random.key(1), num_chains=4, num_draws=4_000 // choices.thin).network
     draws = standardised(truth, np.asarray(draws, np.float64).reshape(1, -1, 25))
     deviations = draws.std(axis=1)
-    assert np.abs(draws.mean(axis=1)).max() < 0.15
-    assert np.abs(deviations - 1.0).max() < 0.1
+    assert np.abs(draws.mean(axis=1)).max() < 0.2
+    assert np.abs(deviations - 1.0).max() < 0.15
     assert abs(deviations.mean() - 1.0) < 0.05
