@@ -136,3 +136,17 @@ def test_bad_settings_are_refused(problem, make, wrong):
     posterior, x, y, *_ = problem
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
         make(posterior, x, y, **wrong)
+
+
+def test_chains_on_data_of_their_own_run_side_by_side_as_alone(problem):
+    posterior, x, y, *_ = problem
+    chain = db.mclmc_chain(posterior, x, y, burn_in=10, thin=1)
+
+    def walked(key, y):
+        own = dataclasses.replace(chain, data=chain.data._replace(y=y))
+        return ravel_pytree(own.step(key, own.init(key))[0].params)[0]
+
+    keys, both = jax.random.split(jax.random.key(5)), jnp.stack([jnp.asarray(y), 2.0 * jnp.asarray(y)])
+    together = jax.vmap(walked)(keys, both)
+    alone = jnp.stack([walked(key, own) for key, own in zip(keys, both, strict=True)])
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)

@@ -22,6 +22,10 @@ from darkbayes.teacher.stacking import Stack, stack
 from darkbayes.types import Array, Data, Key, PyTree
 
 MOMENTS, SLOTS = 4, 16  # Moments of measurement in a phase, and looks at the predictions from one to the next.
+EARLIER = np.array([0.618, 0.236, 0.854, 0.0])
+"""By how much earlier each moment comes than evenly, as a share of the steps between two looks. Anchors of gradients
+that are renewed every so many steps (`svrg`) would otherwise be of one age at all moments, and of none at some lengths.
+"""
 FIRST_PHASE = 1024  # Steps.
 PROBES = 2048  # Rows to measure the curvature and the log posterior on, where there are more.
 POINTS = 32  # Training inputs to watch the predictions at.
@@ -171,25 +175,30 @@ def _start(chains: Stack[MinibatchChain], key: Key, num_chains: int) -> Chains:
 def _phase(
     chains: Stack[MinibatchChain], states: Chains, steps: Array, key: Key, monitor: Array | None
 ) -> tuple[Chains, _Seen]:
-    """`MOMENTS` times, `SLOTS` looks `steps` apart and a measurement."""
+    """`MOMENTS` times, `SLOTS` looks about `steps` apart and a measurement."""
+    earlier = jnp.floor(EARLIER * steps).astype(jnp.int32)
+    lengths = jnp.full((MOMENTS, SLOTS), steps).at[:, -1].add(-earlier).at[1:, 0].add(earlier[:-1])
 
     def of_run(chain: MinibatchChain, key: Key, states: Chains) -> tuple[Chains, _Seen]:
         probe = _probe(chain)
         points = some_of(chain.inputs) if monitor is None else monitor
 
-        def look(states: Chains, _: Any) -> tuple[Chains, tuple[Array, Array]]:
-            states = jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), states)
+        def look(states: Chains, length: Array) -> tuple[Chains, tuple[Array, Array]]:
+            states = jax.lax.fori_loop(0, length, lambda _, now: step_chains(chain, now), states)
             log_density = jax.vmap(lambda draw: chain.posterior.log_density(draw, probe))(states.draws)
             outputs = jax.vmap(lambda draw: chain.posterior.distribution(draw, points).outputs())(states.draws)
             return states, (log_density, outputs)
 
-        def moment(states: Chains, key: Key) -> tuple[Chains, tuple[Array, Array, Array, Array]]:
-            states, (log_density, outputs) = jax.lax.scan(look, states, length=SLOTS)
+        def moment(states: Chains, x: tuple[Key, Array]) -> tuple[Chains, tuple[Array, Array, Array, Array]]:
+            key, lengths = x
+            states, (log_density, outputs) = jax.lax.scan(look, states, lengths)
             keys = jax.random.split(key, len(jax.tree.leaves(states.states)[0]))
             stiff, hot = jax.vmap(lambda state, key: _measure(chain, state, key))(states.states, keys)
             return states, (stiff, hot, log_density, outputs)
 
-        states, (stiff, hot, log_density, outputs) = jax.lax.scan(moment, states, jax.random.split(key, MOMENTS))
+        states, (stiff, hot, log_density, outputs) = jax.lax.scan(
+            moment, states, (jax.random.split(key, MOMENTS), lengths)
+        )
         log_density, outputs = (seen.reshape(MOMENTS * SLOTS, *seen.shape[2:]) for seen in (log_density, outputs))
         return states, _Seen(*(jnp.swapaxes(seen, 0, 1) for seen in (stiff, hot, log_density, outputs)))
 

@@ -104,9 +104,12 @@ class MicrocanonicalChain(eqx.Module):
     def _slope(self, weights: Array, like: Draw) -> tuple[Array, Array]:
         """The log posterior and its gradient."""
         restore = ravel_pytree(like)[1]
+        # As an argument: what takes turns may not be batched behind its back, as data of several runs are.
+        known, rest = eqx.partition((self.posterior, self.data, self.examples), eqx.is_array)
 
-        def log_joint(weights: Array) -> Array:
-            return self.posterior.log_joint(restore(weights), self.data, self.examples)
+        def log_joint(weights: Array, known: Any) -> Array:
+            posterior, data, examples = eqx.combine(known, rest)
+            return posterior.log_joint(restore(weights), data, examples)
 
         slope = jax.value_and_grad(log_joint)
         # One chain after another is faster than all at once on a CPU, and slower elsewhere. JAX cannot take turns
@@ -115,7 +118,7 @@ class MicrocanonicalChain(eqx.Module):
             slope = jax.custom_batching.sequential_vmap(slope)
         # Some devices multiply in half precision unless asked not to, and the energy would change by chance alone.
         with jax.default_matmul_precision("highest"):
-            return slope(weights)
+            return slope(weights, known)
 
     def step(self, key: Key, state: MicrocanonicalState) -> tuple[MicrocanonicalState, Info]:
         state = (self._path if self.adjusted else self._walk)(key, state)
