@@ -114,6 +114,14 @@ def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
     assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0)]
 
 
+def test_where_time_is_up_the_best_so_far_is_taken_and_said_so(scored: Any) -> None:
+    scored(dict.fromkeys(ALL, -1.0))
+    chosen = choose_model(noisier_to_the_right(300), TARGET, ALL, KEY, deadline=0.0)
+    assert len(chosen.tried) == 1
+    assert chosen.model._asdict() == {name: chosen.tried[0][name] for name in Model._fields}
+    assert chosen.reason == "the best of 1 on 60 training rows set aside; there was no time to try more"
+
+
 def test_where_all_diverge_there_is_nothing_to_sample(scored: Any) -> None:
     scored(dict.fromkeys(ALL))
     with pytest.raises(db.Divergence, match="no network could be sampled: standardise the inputs, or look for values"):

@@ -74,6 +74,8 @@ WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
 BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
+CHOOSING_SHARE = 0.25
+"""The part of a time budget after which no further network is tried."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that minibatch chains may plan to use; the student has the rest."""
 
@@ -188,7 +190,8 @@ def fit(
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
     plain, free = target.heads[-1:], options.head is None
-    chosen = _chosen(data, target, options, choose_key, run)
+    latest = None if options.time_budget is None else began + CHOOSING_SHARE * options.time_budget
+    chosen = _chosen(data, target, options, choose_key, run, latest)
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
@@ -249,13 +252,13 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
     return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
 
 
-def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None) -> Chosen:
+def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float | None) -> Chosen:
     """The model, chosen once."""
     models = options.candidates(target)
     models = [model for model in models if _cells(data, target, model) <= options.effort * WHOLE] or models
 
     def choose() -> dict[str, Any]:
-        return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps))
+        return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps, deadline))
 
     decided = choose() if run is None else run.decide("student/model", choose)
     hidden, *others = decided["model"]

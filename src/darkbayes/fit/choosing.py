@@ -7,6 +7,7 @@ within its error. A candidate that diverges is out.
 
 import dataclasses
 import itertools
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -89,7 +90,14 @@ def candidates(
     return [Model(widths, activation or ACTIVATION, kind, precision) for widths, kind, precision in every]
 
 
-def choose_model(data: Data, target: Target, models: list[Model], key: Key, most_steps: int | None = None) -> Chosen:
+def choose_model(
+    data: Data,
+    target: Target,
+    models: list[Model],
+    key: Key,
+    most_steps: int | None = None,
+    deadline: float | None = None,
+) -> Chosen:
     """The candidate that predicts best.
 
     Args:
@@ -98,6 +106,7 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
         models: the candidates, the simplest first.
         key: where the randomness comes from.
         most_steps: of each chain, if there is a limit.
+        deadline: the moment of ``time.time()`` after which no further candidate is tried, if there is one.
 
     Returns:
         The choice, with a record of all.
@@ -115,10 +124,13 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
     scores: dict[Model, np.ndarray | None] = {}
 
     def best_of(some: list[Model]) -> Model:
-        scores.update(
-            {model: _tried(rest, aside, target, model, try_key, steps) for model in some if model not in scores}
-        )
-        return max(some, key=lambda model: -np.inf if (score := scores[model]) is None else score.mean())
+        for model in some:
+            if model not in scores and not (scores and late()):
+                scores[model] = _tried(rest, aside, target, model, try_key, steps)
+        return max(some, key=lambda model: -np.inf if (score := scores.get(model)) is None else score.mean())
+
+    def late() -> bool:
+        return deadline is not None and time.time() > deadline
 
     # One thing after another, of the middle network at first: a third of all combinations.
     best = models[0]._replace(hidden=models[len(models) // 2].hidden)
@@ -142,6 +154,7 @@ def choose_model(data: Data, target: Target, models: list[Model], key: Key, most
             f"the simplest of those that are best of {len(tried)}, within its error, on {cut:,} training rows set aside"
         )
     lost = [f"; diverged: {model}" for model, score in scores.items() if score is None]
+    lost += ["; there was no time to try more"] * late()
     return Chosen(equal[0], reason + "".join(lost), tried)
 
 
