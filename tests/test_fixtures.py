@@ -52,7 +52,7 @@ def test_a_student_of_an_earlier_version_predicts_the_same_numbers(folder, tmp_p
     cli.main(["predict", model(folder), source(folder), "-o", str(tmp_path / "predictions.csv"), "--quiet"])
     stored, now = read_csv(folder / "predictions.csv"), read_csv(tmp_path / "predictions.csv")
     assert len(now) == len(stored)
-    assert list(now[0]) == list(stored[0])
+    assert [column for column in now[0] if column in stored[0]] == list(stored[0])
     for column in stored[0]:
         before, after = [row[column] for row in stored], [row[column] for row in now]
         if column in TEXT:
@@ -71,7 +71,11 @@ def test_a_student_of_an_earlier_version_has_the_same_scores(folder, monkeypatch
         assert again["examples"] == row["examples"]
         # Some metrics have no standard error: None, which becomes NaN.
         stored, scores = (np.array([one["mean"], one["se"]], float) for one in (row, again))
-        np.testing.assert_allclose(scores, stored, err_msg=row["metric"], **CLOSE)
+        if folder.name == "income" and row["metric"] == "rmse":
+            # Modelled by its logarithm: its point was the mean, and is the median.
+            assert scores[0] < stored[0]
+        else:
+            np.testing.assert_allclose(scores, stored, err_msg=row["metric"], **CLOSE)
 
 
 @folders("*/*/run")

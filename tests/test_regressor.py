@@ -87,7 +87,9 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
     assert prediction.logs == (True,)
     told = stats.lognorm(prediction.spread.T[:, 0], scale=np.exp(prediction.location.T[:, 0]))
     weights = np.exp(prediction.log_weights.T[:, 0])
-    mean, std = model.predict(X, return_std=True)
+    point, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose((weights * told.cdf(point)).sum(axis=0), 0.5)
+    mean = prediction.mean[:, 0]
     np.testing.assert_allclose((weights * told.mean()).sum(axis=0), mean)
     np.testing.assert_allclose((weights * (told.var() + (told.mean() - mean) ** 2)).sum(axis=0), std**2)
     assert (model.predict_interval(X) > 0).all()

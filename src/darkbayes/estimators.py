@@ -77,6 +77,7 @@ class _Distilled(BaseEstimator):
         max_steps: int | None = None,
         likelihood: str | None = None,
         head: str | None = None,
+        prior: float | None = None,
         random_state: Any = None,
         warm_start: bool = False,
     ):
@@ -89,6 +90,7 @@ class _Distilled(BaseEstimator):
         self.max_steps = max_steps
         self.likelihood = likelihood
         self.head = head
+        self.prior = prior
         self.random_state = random_state
         self.warm_start = warm_start
 
@@ -127,7 +129,7 @@ class _Distilled(BaseEstimator):
         """Fit to columns and the values of the target, as its `encode` takes them."""
         options, start = self._options(), None
         if self._goes_on():
-            for name in ("hidden", "activation", "student_hidden", "likelihood", "head"):
+            for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
                 before, wanted = getattr(self.options_, name), getattr(options, name)
                 if wanted is not None and wanted != before:
                     raise InvalidInput(
@@ -142,7 +144,7 @@ class _Distilled(BaseEstimator):
         self.schema_ = schema
         self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
         self.options_, self.choices_ = fitted.options, fitted.choices
-        self.notes_ = [*self.notes_, f"sampled is a network with {fitted.chosen.model}: {fitted.chosen.reason}"]
+        self.notes_ = [*self.notes_, *fitted.notes]
         self.diagnosis_ = fitted.diagnosis.as_dict()
         return self
 
@@ -267,6 +269,8 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         likelihood: how the sampled network speaks of the target: one-noise or input-noise; poisson or
             negative-binomial for counts. None for the one that predicts best on rows set aside.
         head: how the student does: mixture (the default) or gaussian.
+        prior: the precision of the prior on biases; on weights it is so many times as large as a unit has inputs. None
+            for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
@@ -330,6 +334,7 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
         random_state, warm_start: as of `DistilledRegressor`.
         likelihood, head: softmax is all there is.
+        prior: as of `DistilledRegressor`.
 
     Attributes:
         classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.

@@ -148,6 +148,8 @@ class Fitted(NamedTuple):
     diagnosis: Diagnosis
     options: Options
     """Those given, with all that was chosen filled in."""
+    notes: tuple[str, ...]
+    """What was chosen of the networks, in words."""
 
     def predict(self, x: Any) -> Any:
         """What the student predicts of the encoded target."""
@@ -188,8 +190,9 @@ def fit(
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
-    choose_key, start_key, tune_key, distil_key = jax.random.split(key, 4)
-    plain, free = target.heads[-1:], options.head is None
+    choose_key, start_key, tune_key, distil_key, other_key = jax.random.split(key, 5)
+    # One with little time to learn is behind because of that.
+    plain, free = target.heads[-1:], options.head is None and options.max_steps is None
     latest = None if options.time_budget is None else began + CHOOSING_SHARE * options.time_budget
     chosen = _chosen(data, target, options, choose_key, run, latest)
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
@@ -226,22 +229,20 @@ def fit(
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
-    taught = student, parts.best(state)
+    taught, notes = (student, parts.best(state)), (f"sampled is a network with {chosen.model}: {chosen.reason}",)
     if free and options.head not in plain and (gap := _behind(posterior, draws, *taught, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
-        simpler = make_student(target, plainer, UPDATES)
+        simpler = make_student(target, plainer, turns * updates)
         teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
-        lessons: Any = (UPDATES, QUERY_BATCH, PICKS)
-        other = simpler, learn_from_draws(simpler, queries, teacher, jax.random.fold_in(distil_key, 1), *lessons)
+        lessons: Any = (turns * updates, QUERY_BATCH, PICKS)
+        other = simpler, learn_from_draws(simpler, queries, teacher, other_key, *lessons)
         if (less := _behind(posterior, draws, *other, data)) < gap:
             taught, options = other, plainer
-            words = (
-                f"; the student has the head {options.head!r}, {less:.2g} nats a row behind its teacher, not {gap:.2g}"
-            )
-            choices = choices | {"explanation": choices["explanation"] + words}
+            words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
+            notes += (f"the student has the head {options.head!r}: with it, it is {words}",)
     student, params = taught[0], sharing.reshaped(taught[0].network, taught[1], x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
-    return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options)
+    return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options, notes)
 
 
 def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data) -> float:

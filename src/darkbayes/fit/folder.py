@@ -101,7 +101,7 @@ def _facts(prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
         "model": dataclasses.asdict(fitted.chosen),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(fitted.params)),
         "draws": len(jax.tree.leaves(fitted.draws)[0]),
-        "notes": prepared.notes,
+        "notes": [*prepared.notes, *fitted.notes[1:]],  # The network has a line of its own.
     }
 
 

@@ -115,9 +115,9 @@ def _distilled(run: db.Run, name: str, trials: list[int], preset: Preset, seed: 
         columns = dict(zip(table.features, table.x.T, strict=True)) | {table.target: table.y}
         split = db.data.standard_splits(len(table.y), trial + 1)[trial]
         prepared = prepare_table(from_columns(columns, source=name), [table.target], task="regression", split=split)
-        schema, target, held_out = prepared.schema, prepared.schema.target, prepared.held_out
+        schema, held_out = prepared.schema, prepared.held_out
         assert isinstance(schema, TableSchema)
-        assert isinstance(target, NumberTarget)
+        target: Any = schema.target
         assert held_out is not None
         options = Options(time_budget=None, effort=preset.effort)
         fitted = fit(prepared.train, target, key, options, queries=table_queries(schema))
