@@ -10,14 +10,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
 
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
-from darkbayes.teacher.diagnostics.temperature import chains_kinetic_temperature, gradient_noise
+from darkbayes.teacher.diagnostics.temperature import (
+    chains_kinetic_temperature,
+    directional_temperatures,
+    gradient_noise,
+)
 from darkbayes.teacher.keeping import at_traced, trace_read
 from darkbayes.types import Chain
 
-PAST_DRAWS = 8  # Draws of each chain's reservoir at which gradients are taken, besides the present one.
+PAST_DRAWS, LEAST_PAST = 24, 8
+"""Draws of each chain's reservoir at which gradients are taken, besides the present one; fewer of large networks, and
+none along single directions then."""
+MOST_NUMBERS = 2e7  # In the gradients of all these draws together.
 TEMPERATURE_OFF = 0.1  # How far from 1 a temperature may be without a warning: a tenth of the posterior variance.
 LEAST_POINTS = 6  # In the last third of a curve; with fewer neither the fall nor its noise can be told.
 LEAST_FALL = 0.05  # A student whose divergence falls by less than this share over a third of the run has stopped.
@@ -30,6 +39,9 @@ class RunDiagnostics(NamedTuple):
     agreement: Agreement
     temperature: float | None  # The configurational one, mean over draws of all chains; 1 for the Bayes posterior.
     temperature_se: float | None  # Its standard error, from the means of the chains, or from the draws of a single one.
+    temperature_stiffest: float | None  # The same along single directions, to about a seventh.
+    temperature_softest: float | None
+    temperature_predictions: float | None
     kinetic_temperature: float | None
     noise_to_signal: float | None  # Variance of a minibatch gradient over the square of the full, median over draws.
     divergence: float  # KL(teacher || student) at the end, mean over the monitored inputs.
@@ -106,22 +118,33 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     judged = agreement(values, stride * int(chain.thin), at_traced(state.average.kind.spread(*statistics)))
     draws, reservoir = jax.tree.map(lambda leaf: leaf[:, None], state.teacher.draws), state.reservoir
     filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
+    small = optax.tree.size(state.teacher.draws) * PAST_DRAWS <= MOST_NUMBERS
     if reservoir is not None and filled:
         # Some past draws as well, evenly over the slots: as long as they fill, their order is that of time.
-        rows = np.linspace(0, filled - 1, min(PAST_DRAWS, filled)).round().astype(int)
+        past = PAST_DRAWS if small else LEAST_PAST
+        rows = np.linspace(0, filled - 1, min(past, filled)).round().astype(int)
         draws = jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), draws, reservoir.slots)
     flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.
     gradients = gradient_noise(chain, flat, jax.random.key(0))
     temperature = error = noise = None
+    along: dict[str, float] = {}
     if gradients is not None:
         by_draw = np.asarray(gradients.temperature, np.float64).reshape(judged.chains, -1)
         temperature = float(by_draw.mean())
         error = standard_error(by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0])
         noise = float(np.median(gradients.noise_to_signal)) if hasattr(chain, "batch_size") else None
+        if small and by_draw.shape[1] > LEAST_PAST:
+            weights = np.asarray(jax.vmap(lambda draw: ravel_pytree(draw)[0])(flat), np.float64)
+            full, slope = (np.asarray(part, np.float64) for part in (gradients.full, gradients.slope))
+            shape = (*by_draw.shape, -1)
+            along = directional_temperatures(weights.reshape(shape), full.reshape(shape), slope.mean(axis=0))
     kinetic = chains_kinetic_temperature(state.teacher.states)
     teacher_error = monte_carlo_divergence(state.average, max(np.nan_to_num(judged.effective), 1.0))
-    return RunDiagnostics(judged, temperature, error, kinetic, noise, divergence, teacher_error)
+    stiffest, softest, predictions = map(along.get, ("stiffest", "softest", "predictions"))
+    return RunDiagnostics(
+        judged, temperature, error, stiffest, softest, predictions, kinetic, noise, divergence, teacher_error
+    )
 
 
 def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:

@@ -7,6 +7,9 @@ Bayes posterior, above it where steps or minibatch noise are too large, and T fo
 Samplers with momentum hold m = v / sqrt(eta P / 2), whose mean square is the *kinetic* temperature. As steps get small
 it tends to T where friction and noise act exactly (`baoa`), and to 2 T / (2 - alpha) where a step takes alpha of the
 momentum away and adds noise of variance 2 alpha T; their states hold this `friction`. Wenzel et al. (2020) use both.
+
+An average over all directions hides what is wrong along one. By the same theorem E[(v . theta) (v . grad U)] = T along
+every unit vector v, so that the stiffest direction, the softest and that of the predictions can be looked at alone.
 """
 
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
@@ -23,6 +27,7 @@ from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.gradients.base import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
+POINTS = 32  # Training inputs, about, whose mean prediction is one of the directions looked at.
 BATCHES = 8  # Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw.
 
 
@@ -32,6 +37,8 @@ class GradientNoise(NamedTuple):
     temperature: Array  # theta . grad U / d with all examples.
     noise_to_signal: Array
     """The variance of the minibatch gradient, summed over the weights, over the square of the full gradient."""
+    full: Array  # grad U with all examples, flat.
+    slope: Array  # The gradient of the mean prediction, likewise.
 
 
 def _dot(first: PyTree, second: PyTree) -> Array:
@@ -50,15 +57,18 @@ def _gradients(
         gradient(data) if examples is None else jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
     )
     temperature = _dot(draw, full) / optax.tree.size(draw)
+    some = data.x[:: max(1, len(data.x) // POINTS)]
+    slope = jax.grad(lambda draw: jnp.mean(posterior.distribution(draw, some).traced()))(draw)
+    flat = [ravel_pytree(part)[0] for part in (full, slope)]
     if batch_size is None:
-        return GradientNoise(temperature, jnp.zeros(()))
+        return GradientNoise(temperature, jnp.zeros(()), *flat)
 
     def squared_gap(key: Key) -> Array:
         gap = jax.tree.map(jnp.subtract, gradient(minibatch(key, data, batch_size, examples)), full)
         return _dot(gap, gap)
 
     noise = jnp.mean(jax.lax.map(squared_gap, jax.random.split(key, BATCHES)))
-    return GradientNoise(temperature, noise / _dot(full, full))
+    return GradientNoise(temperature, noise / _dot(full, full), *flat)
 
 
 @eqx.filter_jit
@@ -94,6 +104,47 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
         The temperature of each draw.
     """
     return np.asarray(_of_each(posterior, draws, data, None, None, jax.random.key(0)).temperature, np.float64)
+
+
+def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np.ndarray) -> dict[str, float]:
+    """Temperatures along single directions, 1 at the Bayes posterior; of draws that are apart in time.
+
+    The stiffest and the softest direction are found by every other draw and measured on those between, as a direction
+    would look hot on the draws that it was chosen by. Each chain is measured around its own mean.
+
+    Args:
+        draws, gradients: weights and grad U at them, flat, ``[chains, draws, weights]``.
+        slope: the direction in which the mean prediction grows, ``[weights]``.
+
+    Returns:
+        The temperature along the `stiffest` direction, the `softest`, and that of `predictions`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> scale = np.array([0.1, 1.0, 5.0])
+    >>> draws = rng.normal(size=(4, 4000, 3)) * scale * np.sqrt([2.0, 1.0, 1.0])  # Too hot along the stiffest.
+    >>> warmth = directional_temperatures(draws, draws / [0.01, 1.0, 25.0], np.array([0.0, 1.0, 0.0]))
+    >>> {name: round(value, 1) for name, value in warmth.items()}
+    {'stiffest': 2.0, 'softest': 1.0, 'predictions': 1.0}
+    """
+    draws = draws - draws.mean(axis=1, keepdims=True)
+    vectors = {
+        "stiffest": _principal(gradients[:, ::2]),
+        "softest": _principal(draws[:, ::2]),
+        "predictions": slope / np.maximum(np.linalg.norm(slope), np.finfo(np.float64).tiny),
+    }
+    later, pull = draws[:, 1::2], gradients[:, 1::2]
+    number = later.shape[1]
+    warmth = {}
+    for name, vector in vectors.items():
+        along = later @ vector
+        along = along - along.mean(axis=1, keepdims=True)
+        warmth[name] = float((along * (pull @ vector)).mean() * number / (number - 1))
+    return warmth
+
+
+def _principal(rows: np.ndarray) -> np.ndarray:
+    """The unit vector along which rows are longest."""
+    return np.linalg.svd(rows.reshape(-1, rows.shape[-1]), full_matrices=False)[2][0]
 
 
 def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
