@@ -39,7 +39,7 @@ class RunDiagnostics(NamedTuple):
     agreement: Agreement
     temperature: float | None  # The configurational one, mean over draws of all chains; 1 for the Bayes posterior.
     temperature_se: float | None  # Its standard error, from the means of the chains, or from the draws of a single one.
-    temperature_stiffest: float | None  # The same along single directions, to about a seventh.
+    temperature_stiffest: float | None  # The same along single directions, where it is known well enough.
     temperature_softest: float | None
     temperature_predictions: float | None
     kinetic_temperature: float | None

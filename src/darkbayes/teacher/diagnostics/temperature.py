@@ -23,11 +23,13 @@ from jax.flatten_util import ravel_pytree
 
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
+from darkbayes.estimates import standard_error
 from darkbayes.model import Draw, Posterior
 from darkbayes.teacher.gradients.base import energy
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
 POINTS = 32  # Training inputs, about, whose mean prediction is one of the directions looked at.
+WELL_KNOWN = 0.25  # The largest standard error of a temperature along a direction that is told.
 BATCHES = 8  # Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw.
 
 
@@ -109,15 +111,16 @@ def configurational_temperature(posterior: Posterior, draws: Draw, data: Data) -
 def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np.ndarray) -> dict[str, float]:
     """Temperatures along single directions, 1 at the Bayes posterior; of draws that are apart in time.
 
-    The stiffest and the softest direction are found by every other draw and measured on those between, as a direction
-    would look hot on the draws that it was chosen by. Each chain is measured around its own mean.
+    The stiffest and the softest direction of each chain are found by every other draw and measured on those between,
+    as a direction would look hot on the draws that it was chosen by.
 
     Args:
         draws, gradients: weights and grad U at them, flat, ``[chains, draws, weights]``.
         slope: the direction in which the mean prediction grows, ``[weights]``.
 
     Returns:
-        The temperature along the `stiffest` direction, the `softest`, and that of `predictions`.
+        The temperature along the `stiffest` direction, the `softest`, and that of `predictions`: those of them on which
+        the chains agree well enough to tell it. Directions that are mixed of stiff and soft ones need many draws.
 
     >>> rng = np.random.default_rng(0)
     >>> scale = np.array([0.1, 1.0, 5.0])
@@ -126,25 +129,23 @@ def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np
     >>> {name: round(value, 1) for name, value in warmth.items()}
     {'stiffest': 2.0, 'softest': 1.0, 'predictions': 1.0}
     """
-    draws = draws - draws.mean(axis=1, keepdims=True)
-    vectors = {
-        "stiffest": _principal(gradients[:, ::2]),
-        "softest": _principal(draws[:, ::2]),
-        "predictions": slope / np.maximum(np.linalg.norm(slope), np.finfo(np.float64).tiny),
+    number, warmth = draws[0, 1::2].shape[0], {}
+    found = {
+        "stiffest": [_principal(rows[::2]) for rows in gradients],
+        "softest": [_principal(rows[::2] - rows[::2].mean(axis=0)) for rows in draws],
+        "predictions": [slope / np.maximum(np.linalg.norm(slope), np.finfo(np.float64).tiny)] * len(draws),
     }
-    later, pull = draws[:, 1::2], gradients[:, 1::2]
-    number = later.shape[1]
-    warmth = {}
-    for name, vector in vectors.items():
-        along = later @ vector
-        along = along - along.mean(axis=1, keepdims=True)
-        warmth[name] = float((along * (pull @ vector)).mean() * number / (number - 1))
+    for name, vectors in found.items():
+        along, pull = (np.einsum("cnd,cd->cn", part[:, 1::2], np.stack(vectors)) for part in (draws, gradients))
+        of_chains = ((along - along.mean(axis=1, keepdims=True)) * pull).sum(axis=1) / (number - 1)
+        if (standard_error(of_chains) or np.inf) < WELL_KNOWN:
+            warmth[name] = float(of_chains.mean())
     return warmth
 
 
 def _principal(rows: np.ndarray) -> np.ndarray:
     """The unit vector along which rows are longest."""
-    return np.linalg.svd(rows.reshape(-1, rows.shape[-1]), full_matrices=False)[2][0]
+    return np.linalg.svd(rows, full_matrices=False)[2][0]
 
 
 def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:
