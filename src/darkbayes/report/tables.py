@@ -206,7 +206,9 @@ def repeated(results: dict[str, Any]) -> str:
     number = max(row["trials"] for row in rows)
     if any(row.get("statistic") == "median" for row in rows):
         return f"median of {number}"
-    return f"mean ± standard error over {number} trials" if number > 1 else "one trial"
+    least = min(row["trials"] for row in rows)
+    several = f"{number}" if least == number or not any("dataset" in row for row in rows) else f"{least} to {number}"
+    return f"mean ± standard error over {several} trials" if number > 1 else "one trial"
 
 
 def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
