@@ -66,7 +66,7 @@ def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
     import short_fits
 
-    least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
+    least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 20}
     asked = estimators._Distilled._options
     monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
