@@ -13,7 +13,13 @@ import pytest
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000
 """Of memory, in a process that goes on with what it has compiled; Linux allows 65,530."""
-CACHE = {"jax_persistent_cache_min_compile_time_secs": 0.05, "jax_persistent_cache_min_entry_size_bytes": -1}
+COMPILING = {
+    # Small programs too: there are hundreds, and tests that clear caches compile them anew.
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    # Programs do not say which lines they are made from, which takes time, and which nobody asks of them.
+    "jax_traceback_in_locations_limit": 0,
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if folder is None:
         folder = tempfile.mkdtemp(prefix="darkbayes-compiled-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    for name, value in {"jax_compilation_cache_dir": folder, **CACHE}.items():
+    for name, value in {"jax_compilation_cache_dir": folder, **COMPILING}.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, value)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # Of processes that tests start; their own is below.

@@ -61,12 +61,16 @@ def compilations(further_compilations: Counter[str]) -> Counter[str]:
 def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits.
 
-    Commands optimise next to not at all before they sample.
+    Commands optimise next to not at all before they sample. Tables are filled up to one shape, so that most fits share
+    what is compiled.
     """
     estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
     import short_fits
+    from houses import FILLED_UP
 
-    least = {"hidden": (4,), "student_hidden": (8,), "chains": 2, "max_steps": 100}
+    for name, least in FILLED_UP.items():
+        monkeypatch.setattr(f"darkbayes.fit.sharing.{name}", least)
+    least = {"hidden": (4,), "activation": "relu", "student_hidden": (8,), "chains": 2, "max_steps": 20}
     asked = estimators._Distilled._options
     monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.

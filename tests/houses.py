@@ -48,7 +48,7 @@ def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
 def pass_check(estimator: Any, check: partial[None]) -> None:
     """One of scikit-learn's own checks, of an estimator that all of them are given."""
     if check.func.__name__ not in LEARNING:
-        estimator = clone(estimator).set_params(max_steps=100)
+        estimator = clone(estimator).set_params(max_steps=20)
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         for name, least in FILLED_UP.items():
             patch.setattr(sharing, name, least)

@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,10 @@ def shipped(tmp_path_factory) -> Shipped:
 
 
 @pytest.fixture(scope="module")
-def client(shipped) -> TestClient:
-    return TestClient(make_app(shipped))
+def client(shipped) -> Iterator[TestClient]:
+    # Entered: else each request has an event loop of its own, in a thread of its own.
+    with TestClient(make_app(shipped)) as client:
+        yield client
 
 
 def written(value: Any) -> str:
