@@ -1,5 +1,6 @@
 """Which network is sampled: the best on rows set aside, the simplest where these are too few, or what was asked for."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -135,6 +136,25 @@ def test_chains_that_diverge_count_as_a_candidate_that_is_out(monkeypatch: pytes
     monkeypatch.setattr(choosing.sharing, "optimised", diverge)
     with pytest.raises(db.Divergence, match="no network could be sampled"):
         chosen_of(300, ALL)
+
+
+@pytest.mark.parametrize(("broken", "out"), [(10, False), (50, True)], ids=["a few rows", "most rows"])
+def test_rows_that_a_candidate_says_nothing_finite_of_count_for_little_or_put_it_out(
+    broken: int, out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = np.r_[np.full(broken, np.nan), np.zeros(60 - broken)]
+    said = SimpleNamespace(log_prob=lambda y: scores)
+    for name in ("optimised", "whole_chain"):
+        monkeypatch.setattr(choosing.sharing, name, lambda *given, **named: None)
+    monkeypatch.setattr(choosing, "sample", lambda *given, **named: np.zeros((2, 3)))
+    monkeypatch.setattr(choosing, "predict_draws", lambda *given: said)
+    data = noisier_to_the_right(60)
+    tried = choosing._tried(data, data, TARGET, ALL[0], KEY, 10)
+    if out:
+        assert tried is None
+    else:
+        assert tried is not None
+        assert tried.min() == -choosing.MOST_BELOW
 
 
 def test_a_fit_goes_on_with_what_is_left(scored: Any) -> None:

@@ -159,7 +159,7 @@ def choose_model(
 
 
 def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, steps: int) -> np.ndarray | None:
-    """The log likelihood of each row kept aside; None if the chains diverge."""
+    """The log likelihood of each row kept aside; None if the chains diverge, or predict nothing finite."""
     start_key, chain_key = jax.random.split(key)
     posterior = make_posterior(rest, target, model)
     try:
@@ -171,4 +171,6 @@ def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, step
         return None
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
     scores = predict_draws(posterior, flat, aside.x).log_prob(np.asarray(aside.y))
-    return np.maximum(np.nan_to_num(scores, nan=-np.inf), np.median(scores) - MOST_BELOW)
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    middle = np.median(scores)
+    return np.maximum(scores, middle - MOST_BELOW) if np.isfinite(middle) else None
