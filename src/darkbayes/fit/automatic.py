@@ -229,20 +229,26 @@ def fit(
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
-    taught, notes = (student, parts.best(state)), (f"sampled is a network with {chosen.model}: {chosen.reason}",)
-    if free and options.head not in plain and (gap := _behind(posterior, draws, *taught, data)) > TOO_FAR:
+    params, notes = parts.best(state), (f"sampled is a network with {chosen.model}: {chosen.reason}",)
+    if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
-        simpler = make_student(target, plainer, turns * updates)
-        teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
-        lessons: Any = (turns * updates, QUERY_BATCH, PICKS)
-        other = simpler, learn_from_draws(simpler, queries, teacher, other_key, *lessons)
-        if (less := _behind(posterior, draws, *other, data)) < gap:
-            taught, options = other, plainer
+        other = make_student(target, plainer, turns * updates)
+        other_params = _taught_again(other, posterior, draws, data, queries, other_key, turns * updates)
+        if (less := _behind(posterior, draws, other, other_params, data)) < gap:
+            student, params, options = other, other_params, plainer
             words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
             notes += (f"the student has the head {options.head!r}: with it, it is {words}",)
-    student, params = taught[0], sharing.reshaped(taught[0].network, taught[1], x)
+    params = sharing.reshaped(student.network, params, x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
     return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options, notes)
+
+
+def _taught_again(
+    student: Student, posterior: Posterior, draws: Draw, data: Data, queries: Queries, key: Key, lessons: int
+) -> PyTree:
+    """Another student's weights after lessons from the draws that were kept."""
+    teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
+    return learn_from_draws(student, queries, teacher, key, lessons, QUERY_BATCH, PICKS)
 
 
 def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data) -> float:
