@@ -21,6 +21,7 @@ import optax
 from darkbayes.baselines import raise_if_diverged
 from darkbayes.model import Draw, Posterior
 from darkbayes.student.queries import Context, Queries, mix, mixup
+from darkbayes.tables.schema import REACH
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
@@ -39,6 +40,15 @@ to a quarter too little variance then, which predictions hardly notice; a tenth 
 steps again, which they do in a short run. In a long one it is the error that they notice."""
 START_BATCH, START_RATE = 100, 5e-3
 """Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
+CROSSED, ONE, SEVERAL = 0.2, 0.35, 0.2
+"""Of the queries that reach outside, the share of crosses of two rows, of rows with one number moved, and with some;
+all are moved in the others."""
+SOME = 0.3
+"""The probability that a number is among those that are moved."""
+RANGES = (0.05, 20.0)
+"""How many ranges numbers are moved by, uniformly on a logarithmic scale."""
+UNSEEN = 0.1
+"""The probability that a category is an unknown one, outside."""
 MONITORED = 256
 """Queries at which a student is compared with its teacher as it learns."""
 
@@ -152,15 +162,21 @@ def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) 
 
 
 class TableQueries(eqx.Module):
-    """Rows with noise or between two rows, in which groups of columns are sometimes another row's.
+    """Rows near those of the table, and rows that reach outside.
 
-    >>> queries = table_queries(3, numbers=1, groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
+    Near are rows with noise or between two rows, in which groups of columns are sometimes another row's. Outside are
+    crosses of two rows, and rows of which one number, some or all are moved far, as far as `TableSchema.bent` lets
+    them; categories there are sometimes unknown ones.
+
+    >>> queries = table_queries(3, np.zeros((2, 1)), groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
     >>> queries(jax.random.key(0), jnp.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), None)[:, 1:].sum(axis=1).tolist()
     [1.0, 1.0]
     """
 
     numbers: Array
     """1 for a column that gets noise, 0 for others."""
+    ends: Array
+    """Between which values of each column lie, ``[2, columns]``; zeros for columns that are no numbers."""
     group_of: Array
     """The group that each column belongs to; those of none belong to one after the last."""
     groups: int
@@ -171,8 +187,14 @@ class TableQueries(eqx.Module):
     """The probability that a row, in place of noise, is moved towards another row."""
     share: float
     """The probability that a group of a row is another row's."""
+    outside: float = 0.0
+    """The share of the queries that reach outside."""
 
     def __call__(self, key: Key, x: Array, context: Context) -> Array:
+        near = self._near
+        return (mix(self._far, near, self.outside) if self.outside else near)(key, x, context)
+
+    def _near(self, key: Key, x: Array, context: Context) -> Array:
         noise_key, partner_key, choice_key = jax.random.split(key, 3)
         near, far = (self._noisy(scale) for scale in self.scales)
         x = mix(mixup(), mix(near, far, 0.5), self.between)(noise_key, x, context)
@@ -182,27 +204,71 @@ class TableQueries(eqx.Module):
         rows = jnp.where(exchanged, jax.random.randint(partner_key, shape, 0, len(x)), own)
         return x[jnp.concatenate([rows, own], axis=1)[:, self.group_of], np.arange(x.shape[1])[None]]
 
+    def _far(self, key: Key, x: Array, context: Context) -> Array:
+        cross_key, partner_key, unseen_key, kind_key, columns_key, move_key = jax.random.split(key, 6)
+        kind = jax.random.uniform(kind_key, (len(x), 1))
+        crossed = self._some(cross_key, x, jnp.where(kind < CROSSED, 0.5, 0.5 * (kind > 1 - CROSSED)))
+        x = jnp.where(crossed, jax.random.permutation(partner_key, x), x)
+        known = (self.group_of == self.groups) | ~self._some(unseen_key, x, jnp.full_like(kind, UNSEEN))
+        return jnp.where(known, self._moved(columns_key, move_key, x, kind), 0.0)
+
+    def _some(self, key: Key, x: Array, share: Array) -> Array:
+        """Columns chosen at random, those of a group together; ``[rows, columns]``."""
+        chances = jax.random.uniform(key, (len(x), self.groups + x.shape[1]))
+        alone = jnp.arange(x.shape[1]) + self.groups
+        return chances[:, jnp.where(self.group_of == self.groups, alone, self.group_of)] < share
+
+    def _moved(self, columns_key: Key, move_key: Key, x: Array, kind: Array) -> Array:
+        """One number of a row, some or all moved by so many ranges, and bent as a schema does."""
+        score = jnp.where(self.numbers > 0, jax.random.uniform(columns_key, x.shape), -1.0)
+        one, some = score == score.max(axis=1, keepdims=True), score > 1 - SOME
+        which = jnp.select(
+            [kind < CROSSED, kind < CROSSED + ONE, kind < CROSSED + ONE + SEVERAL], [False, one, some], True
+        )
+        together_key, size_key = jax.random.split(move_key)
+        moves = jax.random.uniform(size_key, (2, *x.shape), minval=-1.0, maxval=1.0)
+        # All together to one side, or each by itself.
+        moves = jnp.where(jax.random.bernoulli(together_key, 0.5, (len(x), 1)), moves[:, :, :1], moves)
+        low, high = self.ends
+        ranges = jnp.exp(jnp.interp(moves[0], jnp.asarray([-1.0, 1.0]), jnp.log(jnp.asarray(RANGES))))
+        moved = x + jnp.sign(moves[1]) * ranges * jnp.maximum(high - low, 1.0)
+        inside = jnp.clip(moved, low, high)
+        return jnp.where(which & (self.numbers > 0), inside + REACH * jnp.tanh((moved - inside) / REACH), x)
+
     def _noisy(self, scale: float) -> Queries:
         return lambda key, x, context: x + scale * jax.random.normal(key, x.shape, x.dtype) * self.numbers
 
     def over(self, columns: int) -> "TableQueries":
         """The same where there are columns of zeros after the last, which stay."""
-        more = columns - len(self.numbers)
-        numbers, group_of = (np.pad(np.asarray(of), (0, more)) for of in (self.numbers, self.group_of))
-        group_of[len(group_of) - more :] = self.groups
-        return dataclasses.replace(self, numbers=jnp.asarray(numbers), group_of=jnp.asarray(group_of))
+        more = (0, columns - len(self.numbers))
+        numbers, ends = jnp.pad(self.numbers, more), jnp.pad(self.ends, ((0, 0), more))
+        group_of = np.pad(np.asarray(self.group_of), more, constant_values=self.groups)
+        return dataclasses.replace(self, numbers=numbers, ends=ends, group_of=jnp.asarray(group_of))
+
+    def near(self) -> "TableQueries":
+        """The same without those that reach outside."""
+        return dataclasses.replace(self, outside=0.0)
 
 
 def table_queries(
-    width: int, numbers: int, groups: Any, scales: tuple[float, float], between: float, share: float
+    width: int,
+    ends: np.ndarray,
+    groups: Any,
+    scales: tuple[float, float],
+    between: float,
+    share: float,
+    outside: float = 0.0,
 ) -> TableQueries:
-    """Queries of rows of which the first `numbers` columns get noise, with groups of columns given by their places."""
+    """Queries of rows whose first columns are numbers between `ends`, with groups of columns given by their places."""
     count = filled_up(len(groups), LEAST_GROUPS)
     group_of = np.full(width, count, np.int32)
     for number, group in enumerate(groups):
         group_of[list(group)] = number
+    numbers = ends.shape[1]
     noisy = (np.arange(width) < numbers).astype(np.float32)
-    return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), count, scales, between, share)
+    spread = np.pad(ends, ((0, 0), (0, width - numbers))).astype(np.float32)
+    arrays = map(jnp.asarray, (noisy, spread, group_of))
+    return TableQueries(*arrays, count, scales, between, share, outside)
 
 
 class Start(NamedTuple):

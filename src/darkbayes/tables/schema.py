@@ -3,7 +3,8 @@
 A `Frame` maps a column's name to its values: float64 for numbers, NaN where one is missing; strings for categories,
 None where one is missing. The inputs of the network are, in this order,
 
-    every number, standardised and clipped to `REACH` standard deviations, the median where it is missing;
+    every number, standardised and bent into `reach` standard deviations beyond the range that was seen, the median
+        where it is missing;
     for every number that had missing values when the schema was made, whether it is missing;
     for every category of every column of categories, whether it is this one;
         after them, if the column had missing values when the schema was made, whether it is missing.
@@ -17,7 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-REACH = 100.0  # Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen.
+FARTHEST = 100.0  # Standard deviations beyond which a number is taken to be just there: outliers may be farther out.
+REACH = 10.0
+"""Standard deviations beyond the range that was seen within which a number counts, for teacher and student alike.
+
+A student knows of its teacher's doubt where it has asked. So it asks within this reach, and whatever lies farther out
+is taken to be at its end: the doubt there holds from there on.
+"""
 Frame = dict[str, np.ndarray]
 Stored = TypeVar("Stored")
 
@@ -66,6 +73,9 @@ class TableSchema:
     """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Columns that are not read, and why."""
+    reach: float | None = None
+    """Standard deviations beyond the range that was seen into which numbers are bent; None for no bend, as in files
+    that were written before there was one."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -74,6 +84,12 @@ class TableSchema:
     @property
     def categories(self) -> tuple[Category, ...]:
         return tuple(column for column in self.columns if isinstance(column, Category))
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The range of every number that was seen, standardised: ``[2, numbers]``."""
+        ends = [[(end - column.center) / column.scale for column in self.numbers for end in (column.low, column.high)]]
+        return np.clip(np.reshape(ends, (-1, 2)).T, -FARTHEST, FARTHEST)
 
     @property
     def wanted(self) -> dict[str, tuple[str, ...] | None]:
@@ -112,6 +128,15 @@ class TableSchema:
             matrices["categories"] = np.frompyfunc(lambda text: "" if text is None else text, 1, 1)(texts)
         return matrices
 
+    def bent(self, scaled: Any) -> Any:
+        """Standardised numbers as a network gets them: as they are inside the range that was seen, and beyond it less
+        and less far out. An array, or a value of an ONNX graph that is being written."""
+        if self.reach is None:
+            return np.maximum(np.minimum(scaled, FARTHEST), -FARTHEST)
+        low, high = self.ends
+        inside = np.maximum(np.minimum(scaled, high), low)
+        return inside + self.reach * np.tanh((scaled - inside) / self.reach)
+
     def encode(self, frame: Frame) -> np.ndarray:
         """The network's inputs, ``[rows, width]``, in float32."""
         matrices, parts = self.matrices(frame), []
@@ -122,7 +147,7 @@ class TableSchema:
             # What overflows is far beyond the reach, and ends there.
             with np.errstate(over="ignore"):
                 scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
-            parts += [np.clip(scaled, -REACH, REACH), missing[:, [column.flagged for column in numbers]]]
+            parts += [self.bent(scaled), missing[:, [column.flagged for column in numbers]]]
         for k, column in enumerate(self.categories):
             names = [*column.categories, ""] if column.flagged else list(column.categories)
             parts.append(matrices["categories"][:, k, None] == np.asarray(names, object))
