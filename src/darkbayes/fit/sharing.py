@@ -20,7 +20,7 @@ import optax
 
 from darkbayes.baselines import raise_if_diverged
 from darkbayes.model import Draw, Posterior
-from darkbayes.student.queries import Context, Queries, mix, mixup
+from darkbayes.student.queries import Context, Queries
 from darkbayes.tables.schema import REACH
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
@@ -32,8 +32,6 @@ LEAST_ROWS = 128
 """Rows that fewer examples are filled up to."""
 LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
-LEAST_GROUPS = 4
-"""Groups of columns that fewer are filled up to."""
 ENERGY_ERROR = 5e-3
 """What a chain on all rows may change its energy by in a step, squared and per weight. The stiffest directions have up
 to a quarter too little variance then, which predictions hardly notice; a tenth of the error would cost half as many
@@ -164,23 +162,23 @@ def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) 
 class TableQueries(eqx.Module):
     """Rows near those of the table, and rows that reach outside.
 
-    Near are rows with noise or between two rows, in which groups of columns are sometimes another row's. Outside are
-    crosses of two rows, and rows of which one number, some or all are moved far, as far as `TableSchema.bent` lets
-    them; categories there are sometimes unknown ones.
+    Near are rows with noise or between two rows, in which categories are sometimes another row's. Outside are crosses
+    of two rows, and rows of which one number, some or all are moved far, as far as `TableSchema.bent` lets them;
+    categories there are sometimes unknown ones.
 
     >>> queries = table_queries(3, np.zeros((2, 1)), groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
     >>> queries(jax.random.key(0), jnp.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), None)[:, 1:].sum(axis=1).tolist()
     [1.0, 1.0]
     """
 
-    numbers: Array
+    numbers: Array = eqx.field(converter=jnp.asarray)
     """1 for a column that gets noise, 0 for others."""
-    ends: Array
+    ends: Array = eqx.field(converter=jnp.asarray)
     """Between which values of each column lie, ``[2, columns]``; zeros for columns that are no numbers."""
-    group_of: Array
-    """The group that each column belongs to; those of none belong to one after the last."""
-    groups: int
-    """How many groups there are, some of which may have no columns."""
+    first: Array = eqx.field(converter=jnp.asarray)
+    """The first column of the group that each belongs to; those of no group are one by themselves."""
+    grouped: Array = eqx.field(converter=jnp.asarray)
+    """Which columns belong to groups."""
     scales: tuple[float, float]
     """Standard deviations of the noise, each for half of the rows that get it."""
     between: float
@@ -191,59 +189,56 @@ class TableQueries(eqx.Module):
     """The share of the queries that reach outside."""
 
     def __call__(self, key: Key, x: Array, context: Context) -> Array:
-        near = self._near
-        return (mix(self._far, near, self.outside) if self.outside else near)(key, x, context)
+        # Few calls for many random numbers: each call takes long to compile.
+        row_key, cell_key, noise_key = jax.random.split(key, 3)
+        by_row = jax.random.uniform(row_key, (6, len(x), 1))
+        by_cell = jax.random.uniform(cell_key, (5 if self.outside else 2, *x.shape))
+        near = self._near(x, by_row[1:], by_cell, jax.random.normal(noise_key, x.shape))
+        return jnp.where(by_row[0] < self.outside, self._far(x, by_row[1:], by_cell), near) if self.outside else near
 
-    def _near(self, key: Key, x: Array, context: Context) -> Array:
-        noise_key, partner_key, choice_key = jax.random.split(key, 3)
-        near, far = (self._noisy(scale) for scale in self.scales)
-        x = mix(mixup(), mix(near, far, 0.5), self.between)(noise_key, x, context)
-        shape = len(x), self.groups
-        own = jnp.arange(len(x))[:, None]
-        exchanged = jax.random.bernoulli(choice_key, self.share, shape)
-        rows = jnp.where(exchanged, jax.random.randint(partner_key, shape, 0, len(x)), own)
-        return x[jnp.concatenate([rows, own], axis=1)[:, self.group_of], np.arange(x.shape[1])[None]]
+    def _near(self, x: Array, by_row: Array, by_cell: Array, noise: Array) -> Array:
+        kind, far, partner, weight, _ = by_row
+        noise = jnp.where(far < 0.5, *self.scales) * noise * self.numbers
+        towards = self._rows(x, partner)
+        x = jnp.where(kind < self.between, towards + weight * (x - towards), x + noise)
+        chance, partner = by_cell[:2, :, self.first]
+        return jnp.where(self.grouped & (chance < self.share), self._rows(x, partner), x)
 
-    def _far(self, key: Key, x: Array, context: Context) -> Array:
-        cross_key, partner_key, unseen_key, kind_key, columns_key, move_key = jax.random.split(key, 6)
-        kind = jax.random.uniform(kind_key, (len(x), 1))
-        crossed = self._some(cross_key, x, jnp.where(kind < CROSSED, 0.5, 0.5 * (kind > 1 - CROSSED)))
-        x = jnp.where(crossed, jax.random.permutation(partner_key, x), x)
-        known = (self.group_of == self.groups) | ~self._some(unseen_key, x, jnp.full_like(kind, UNSEEN))
-        return jnp.where(known, self._moved(columns_key, move_key, x, kind), 0.0)
-
-    def _some(self, key: Key, x: Array, share: Array) -> Array:
-        """Columns chosen at random, those of a group together; ``[rows, columns]``."""
-        chances = jax.random.uniform(key, (len(x), self.groups + x.shape[1]))
-        alone = jnp.arange(x.shape[1]) + self.groups
-        return chances[:, jnp.where(self.group_of == self.groups, alone, self.group_of)] < share
-
-    def _moved(self, columns_key: Key, move_key: Key, x: Array, kind: Array) -> Array:
-        """One number of a row, some or all moved by so many ranges, and bent as a schema does."""
-        score = jnp.where(self.numbers > 0, jax.random.uniform(columns_key, x.shape), -1.0)
+    def _far(self, x: Array, by_row: Array, by_cell: Array) -> Array:
+        kind, side, partner, distance, together = by_row
+        crossing = (kind < CROSSED) | (kind > 1 - CROSSED / 2)
+        chance, unseen = by_cell[:2, :, self.first]
+        x = jnp.where(crossing & (chance < 0.5), self._rows(x, partner), x)
+        x = jnp.where(self.grouped & (unseen < UNSEEN), 0.0, x)
+        score, distances, sides = by_cell[2:]
+        score = jnp.where(self.numbers > 0, score, -1.0)
         one, some = score == score.max(axis=1, keepdims=True), score > 1 - SOME
-        which = jnp.select(
-            [kind < CROSSED, kind < CROSSED + ONE, kind < CROSSED + ONE + SEVERAL], [False, one, some], True
-        )
-        together_key, size_key = jax.random.split(move_key)
-        moves = jax.random.uniform(size_key, (2, *x.shape), minval=-1.0, maxval=1.0)
+        moved = jnp.where(kind < CROSSED + ONE, one, (kind > CROSSED + ONE + SEVERAL) | some) & (kind > CROSSED)
         # All together to one side, or each by itself.
-        moves = jnp.where(jax.random.bernoulli(together_key, 0.5, (len(x), 1)), moves[:, :, :1], moves)
+        distance = jnp.where(together < 0.5, distance, distances)
+        side = jnp.where(jnp.where(together < 0.5, side, sides) < 0.5, -1.0, 1.0)
         low, high = self.ends
-        ranges = jnp.exp(jnp.interp(moves[0], jnp.asarray([-1.0, 1.0]), jnp.log(jnp.asarray(RANGES))))
-        moved = x + jnp.sign(moves[1]) * ranges * jnp.maximum(high - low, 1.0)
-        inside = jnp.clip(moved, low, high)
-        return jnp.where(which & (self.numbers > 0), inside + REACH * jnp.tanh((moved - inside) / REACH), x)
+        ranges = RANGES[0] * (RANGES[1] / RANGES[0]) ** distance
+        there = x + side * ranges * jnp.maximum(high - low, 1.0)
+        inside = jnp.clip(there, low, high)
+        return jnp.where(moved & (self.numbers > 0), inside + REACH * jnp.tanh((there - inside) / REACH), x)
 
-    def _noisy(self, scale: float) -> Queries:
-        return lambda key, x, context: x + scale * jax.random.normal(key, x.shape, x.dtype) * self.numbers
+    def _rows(self, x: Array, chances: Array) -> Array:
+        """Cells of rows drawn at random, each from its own column."""
+        return x[(chances * len(x)).astype(jnp.int32), np.arange(x.shape[1])[None]]
 
     def over(self, columns: int) -> "TableQueries":
         """The same where there are columns of zeros after the last, which stay."""
-        more = (0, columns - len(self.numbers))
-        numbers, ends = jnp.pad(self.numbers, more), jnp.pad(self.ends, ((0, 0), more))
-        group_of = np.pad(np.asarray(self.group_of), more, constant_values=self.groups)
-        return dataclasses.replace(self, numbers=numbers, ends=ends, group_of=jnp.asarray(group_of))
+        width = len(self.numbers)
+        more = (0, columns - width)
+        first = np.append(np.asarray(self.first), np.arange(width, columns))
+        return dataclasses.replace(
+            self,
+            numbers=np.pad(np.asarray(self.numbers), more),
+            ends=np.pad(np.asarray(self.ends), ((0, 0), more)),
+            first=first,
+            grouped=np.pad(np.asarray(self.grouped), more),
+        )
 
     def near(self) -> "TableQueries":
         """The same without those that reach outside."""
@@ -260,15 +255,12 @@ def table_queries(
     outside: float = 0.0,
 ) -> TableQueries:
     """Queries of rows whose first columns are numbers between `ends`, with groups of columns given by their places."""
-    count = filled_up(len(groups), LEAST_GROUPS)
-    group_of = np.full(width, count, np.int32)
-    for number, group in enumerate(groups):
-        group_of[list(group)] = number
-    numbers = ends.shape[1]
-    noisy = (np.arange(width) < numbers).astype(np.float32)
-    spread = np.pad(ends, ((0, 0), (0, width - numbers))).astype(np.float32)
-    arrays = map(jnp.asarray, (noisy, spread, group_of))
-    return TableQueries(*arrays, count, scales, between, share, outside)
+    numbers, first, grouped = np.zeros(width, np.float32), np.arange(width), np.zeros(width, bool)
+    numbers[: ends.shape[1]] = 1.0
+    for group in groups:
+        first[list(group)], grouped[list(group)] = group[0], True
+    spread = np.pad(ends, ((0, 0), (0, width - ends.shape[1]))).astype(np.float32)
+    return TableQueries(numbers, spread, first, grouped, scales, between, share, outside)
 
 
 class Start(NamedTuple):

@@ -56,7 +56,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
         app.add_exception_handler(kind, handler)
     model = describe_model(shipped.version, reader)
-    described: dict[str, Any] = {"responses": responses(target), "openapi_extra": describe_predict(reader)}
+    described: dict[str, Any] = {"responses": responses(shipped.schema), "openapi_extra": describe_predict(reader)}
 
     @app.post("/predict", summary="Predict rows", response_model=None, **described)
     async def predict(request: Request) -> Response:
@@ -71,11 +71,13 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
         def work() -> Response:
             asked = read(body)
             chosen = asked.level or level or LEVEL
-            prediction = shipped.predict(asked.inputs)
+            prediction, outside = shipped.predict(asked.inputs), shipped.schema.outside(asked.inputs)
             if not wants_csv:
-                return Response(as_json(prediction, target, chosen, asked.notes), media_type="application/json")
+                return Response(
+                    as_json(prediction, target, chosen, outside, asked.notes), media_type="application/json"
+                )
             head = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
-            return Response(as_csv(prediction, target, chosen), media_type="text/csv", headers=head)
+            return Response(as_csv(prediction, target, chosen, outside), media_type="text/csv", headers=head)
 
         running = asyncio.get_running_loop().run_in_executor(pool, work)
         try:

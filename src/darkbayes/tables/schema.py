@@ -47,6 +47,12 @@ class Number:
     whole: bool
     """Whether all values were whole numbers."""
 
+    def unlike(self, value: float) -> str:
+        """How a value is unlike all that were seen."""
+        if np.isnan(value):
+            return "is missing"
+        return f"{value:.6g} is below {self.low:.6g}" if value < self.low else f"{value:.6g} is above {self.high:.6g}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Category:
@@ -56,6 +62,10 @@ class Category:
     categories: tuple[str, ...]
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
+
+    def unlike(self, value: str | None) -> str:
+        """How a value is unlike all that were seen."""
+        return "is missing" if value is None else f"{value!r} is unknown"
 
 
 def standardising(values: np.ndarray) -> tuple[float, float]:
@@ -153,6 +163,32 @@ class TableSchema:
             parts.append(matrices["categories"][:, k, None] == np.asarray(names, object))
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
+    def outside(self, frame: Frame) -> dict[str, np.ndarray]:
+        """In a column of its own, what of each row is unlike all that was seen, in words; None where nothing is.
+
+        >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
+        >>> schema = TableSchema((size, Category("colour", ("blue", "red"), flagged=True)), target=None)
+        >>> rows = {"size": np.asarray([0.5, 30.0]), "colour": np.asarray(["red", "green"], object)}
+        >>> schema.outside(rows)["outside"].tolist()
+        [None, "size 30 is above 1; colour 'green' is unknown"]
+        """
+        reasons: dict[int, list[str]] = {}
+        for column in self.columns:
+            values = frame[column.name]
+            if isinstance(column, Category):
+                known = {*column.categories, *[None] * column.flagged}
+                apart = np.flatnonzero([value not in known for value in values.tolist()])
+            else:
+                values = values.astype(np.float64)
+                within = (values >= column.low) & (values <= column.high)
+                apart = np.flatnonzero(~within & ~(np.isnan(values) & column.flagged))
+            for row in apart.tolist():
+                reasons.setdefault(row, []).append(f"{column.name} {column.unlike(values[row])}")
+        texts = np.full(len(next(iter(frame.values()), ())), None, object)
+        for row, parts in reasons.items():
+            texts[row] = "; ".join(parts)
+        return {"outside": texts}
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageSchema:
@@ -175,6 +211,10 @@ class ImageSchema:
 
     def encode(self, images: np.ndarray) -> np.ndarray:
         return ((np.asarray(images, np.float32) - np.float32(self.center)) / np.float32(self.scale)).astype(np.float32)
+
+    def outside(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Nothing: all images have values from 0 to 255."""
+        return {}
 
 
 Schema = TableSchema | ImageSchema
