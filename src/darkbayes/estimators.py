@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import named_leaves, restored_arrays
+from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
@@ -128,6 +129,7 @@ class _Distilled(BaseEstimator):
     def _learn(self, table: Table, values: np.ndarray, schema: TableSchema) -> Self:
         """Fit to columns and the values of the target, as its `encode` takes them."""
         options, start = self._options(), None
+        keep_compiled()
         if self._goes_on():
             for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
                 before, wanted = getattr(self.options_, name), getattr(options, name)
@@ -164,6 +166,7 @@ class _Distilled(BaseEstimator):
         check_is_fitted(self)
         x = self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_))
         student, parts = self._student(), []
+        keep_compiled()
         for start in range(0, len(x), ROWS):
             part = x[start : start + ROWS]
             filled = np.zeros((ROWS, x.shape[1]), np.float32)
