@@ -1,4 +1,4 @@
-"""What XLA has compiled is kept for the next process: JAX's own cache, in the user's cache folder.
+"""What XLA has compiled is kept for the next process: JAX's own cache, in the user's cache folder. And how to compile.
 
 Compiling takes longer than many a fit. The folder is one for each version of JAX and of this package and each kind of
 processor, and all of them together are bounded. JAX has a bound of its own, which needs another package; and after a
@@ -12,9 +12,11 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import equinox as eqx
 import jax
 
 from darkbayes.files import user_cache
@@ -29,9 +31,30 @@ ENTRY = "-cache"
 """What the names of entries end in."""
 CHECKED = ".checked"
 """A file that is as old as the last look for damaged entries."""
+FEWER = {"xla_backend_optimization_level": 1}
 LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 USUAL_LEAST = 1.0
 """JAX's own value of it, which leaves out most of what a fit compiles."""
+
+
+def compiled_soon(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``eqx.filter_jit`` of what runs no longer than it compiles: on a CPU with fewer optimisations.
+
+    Those of the machine code take half of the time, and loops over small matrices run as fast without them.
+
+    Args:
+        function: what to compile.
+
+    Returns:
+        The function, compiled when it is called.
+    """
+    usual, soon = eqx.filter_jit(function), eqx.filter_jit(function, compiler_options=FEWER)  # pyright: ignore[reportCallIssue]
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        return (soon if jax.default_backend() == "cpu" else usual)(*given)
+
+    return call
 
 
 @functools.cache

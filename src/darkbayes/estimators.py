@@ -20,10 +20,18 @@ from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
-from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
+from darkbayes.fit import (
+    Options,
+    Start,
+    fit,
+    infer_schema,
+    make_posterior,
+    make_student,
+    predicted_by_student,
+    table_queries,
+)
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
-from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
@@ -39,7 +47,6 @@ try:
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
-ROWS = 512  # Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number.
 LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
 ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
@@ -165,14 +172,8 @@ class _Distilled(BaseEstimator):
         """
         check_is_fitted(self)
         x = self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_))
-        student, parts = self._student(), []
         keep_compiled()
-        for start in range(0, len(x), ROWS):
-            part = x[start : start + ROWS]
-            filled = np.zeros((ROWS, x.shape[1]), np.float32)
-            filled[: len(part)] = part
-            parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
-        return parts[0].joined(parts[1:])
+        return self._target.own_unit(predicted_by_student(self._student(), self.params_, x))
 
     def decompose(self, X: Any) -> Decomposition:
         """The uncertainty of each row's target, and its parts, which add up; of several numbers, means over them."""

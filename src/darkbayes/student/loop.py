@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from darkbayes.compiled import compiled_soon
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.progress import progress_bar
@@ -108,8 +109,10 @@ class Distillation(eqx.Module):
     settings: Settings
     monitor: Array
     """Inputs at which the two are compared while it runs."""
+    updates: Array | None = None
+    """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
 
-    @eqx.filter_jit
+    @compiled_soon
     def init(self, key: Key) -> DistillationState:
         """Chains and student at their starting points."""
         teacher_key, student_key, update_key, keep_key = jax.random.split(key, 4)
@@ -161,6 +164,14 @@ class Distillation(eqx.Module):
         else:
             teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
         state = state._replace(teacher=teacher)
+        if self.updates is not None:
+            nothing = jnp.zeros(self.settings.restarts)
+
+            def one(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
+                state, losses = self._update(carry[0])
+                return state, carry[1] + losses / self.updates
+
+            return jax.lax.fori_loop(0, self.updates, one, (state, nothing))
         if self.settings.updates == 1:
             return self._update(state)
         state, losses = jax.lax.scan(lambda state, _: self._update(state), state, length=self.settings.updates)
@@ -213,7 +224,7 @@ class Distillation(eqx.Module):
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
         winner = winners(self.divergences(state), state)
-        return jax.tree.map(lambda leaf: leaf[winner], state.students)
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[winner]), state.students)
 
     def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
         """Judge a finished run by its state and by its divergence over time, ``(step, KL)`` of the snapshots."""
@@ -285,7 +296,7 @@ def run_rounds(
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
     rounds = (steps - steps_of(state.teacher.step)) // int(chain.thin)
-    carry = (state, jnp.zeros(()))
+    carry = (state, np.zeros(()))
     for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
         state, losses = carry
         raise_on_failure(chain, state.teacher)
