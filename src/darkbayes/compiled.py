@@ -46,7 +46,7 @@ def compiled_soon(function: Callable[..., Any]) -> Callable[..., Any]:
         function: what to compile.
 
     Returns:
-        The function, compiled when it is called.
+        The function, compiled when it is called, which may not be inside of another that is compiled.
     """
     usual, soon = eqx.filter_jit(function), eqx.filter_jit(function, compiler_options=FEWER)  # pyright: ignore[reportCallIssue]
 
@@ -66,8 +66,9 @@ def keep_compiled() -> Path | None:
     Returns:
         The folder; None where nothing is kept by us: it is turned off, JAX has another, or the folder is of no use.
     """
+    settings: Any = jax.config
     off = os.environ.get(SWITCH, "").strip().lower() in OFF
-    if off or jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:
+    if off or settings.jax_compilation_cache_dir is not None or not settings.jax_enable_compilation_cache:
         return None
     try:
         folder = _folder()

@@ -185,7 +185,7 @@ def _predicted(chain: MicrocanonicalChain, key: Key, x: Any) -> Any:
 
 
 @compiled_soon
-def _sampled(chain: MicrocanonicalChain, key: Key, x: Array) -> tuple[Chains, Predicted]:
+def _sampled(chain: Any, key: Key, x: Array) -> tuple[Chains, Predicted]:
     """Chains at their ends, and what their draws predict: all in one program, since each candidate needs its own."""
     chains = start_chains(chain, key, CHAINS)
     chains, draws = collect(chain, (chains, nothing_kept(chains, DRAWS)), chain.burn_in + chain.thin * DRAWS)

@@ -94,12 +94,12 @@ def fill_rows(rows: Any) -> Array:
     return jax.device_put(np.asarray(rows)[np.arange(filled_up(len(rows), LEAST_ROWS)) % len(rows)])
 
 
-def real(number: float) -> Array:
+def real(number: Any) -> Array:
     """A number as an array, which ``jnp.asarray`` would compile a program for."""
     return jax.device_put(np.float32(number))
 
 
-def whole(number: int) -> Array:
+def whole(number: Any) -> Array:
     """The same of a count."""
     return jax.device_put(np.int32(number))
 

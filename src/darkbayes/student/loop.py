@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.compiled import compiled_soon
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.progress import progress_bar
@@ -112,7 +111,7 @@ class Distillation(eqx.Module):
     updates: Array | None = None
     """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
 
-    @compiled_soon
+    @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
         """Chains and student at their starting points."""
         teacher_key, student_key, update_key, keep_key = jax.random.split(key, 4)
@@ -145,16 +144,7 @@ class Distillation(eqx.Module):
 
     def _turns(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """The turns between two kept draws, and the mean loss of each student over them."""
-        turns = self.chain.thin // self.settings.update_every
-        if isinstance(turns, int):
-            state, losses = jax.lax.scan(lambda state, _: self._turn(state), state, length=turns)
-            return state, jnp.mean(losses, axis=0)
-
-        def one(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
-            state, losses = self._turn(carry[0])
-            return state, carry[1] + losses / turns
-
-        return jax.lax.fori_loop(0, turns, one, (state, jnp.zeros(self.settings.restarts)))
+        return self._repeated(self._turn, state, self.chain.thin // self.settings.update_every)
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
@@ -163,19 +153,27 @@ class Distillation(eqx.Module):
             teacher = step(state.teacher)
         else:
             teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
-        state = state._replace(teacher=teacher)
-        if self.updates is not None:
-            nothing = jnp.zeros(self.settings.restarts)
-
-            def one(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
-                state, losses = self._update(carry[0])
-                return state, carry[1] + losses / self.updates
-
-            return jax.lax.fori_loop(0, self.updates, one, (state, nothing))
-        if self.settings.updates == 1:
+        state, updates = (
+            state._replace(teacher=teacher),
+            self.settings.updates if self.updates is None else self.updates,
+        )
+        if isinstance(updates, int) and updates == 1:
             return self._update(state)
-        state, losses = jax.lax.scan(lambda state, _: self._update(state), state, length=self.settings.updates)
-        return state, jnp.mean(losses, axis=0)
+        return self._repeated(self._update, state, updates)
+
+    def _repeated(
+        self, one: Callable[[Any], tuple[Any, Array]], state: DistillationState, times: int | Array
+    ) -> tuple[DistillationState, Array]:
+        """`one` so many times, and the mean loss of each student over them."""
+        if isinstance(times, int):
+            state, losses = jax.lax.scan(lambda state, _: one(state), state, length=times)
+            return state, jnp.mean(losses, axis=0)
+
+        def again(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
+            state, losses = one(carry[0])
+            return state, carry[1] + losses / times
+
+        return jax.lax.fori_loop(0, times, again, (state, jnp.zeros(self.settings.restarts)))
 
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """One update of each student."""
