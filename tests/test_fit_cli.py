@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,6 +99,18 @@ def kinds(tmp_path_factory) -> Run:
         short_fits.shorten(patch)
         fit(source, "kind", out, "--json")
     return Run(source, out, streams.out.getvalue(), streams.err.getvalue())
+
+
+def test_a_second_table_of_another_size_compiles_the_plug_in_network_alone(
+    prices: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further_compilations: Counter[str]
+) -> None:
+    """Which has no columns that fill up, since it would start elsewhere. No program is compiled for what numpy does."""
+    rows = np.random.default_rng(2).normal(size=(75, 4)).round(3).tolist()
+    (tmp_path / "other.csv").write_text("\n".join(["a,b,c,y", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    short_fits.shorten(monkeypatch)
+    monkeypatch.setattr("darkbayes.fit.plugin.BATCH", 10)  # Less than there are rows in either part.
+    fit(tmp_path / "other.csv", "y", tmp_path / "run", *GAUSSIAN, "--quiet")
+    assert further_compilations == {"_strides": 1}
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

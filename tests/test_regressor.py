@@ -99,7 +99,7 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
 
 
 def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Counter[str]) -> None:
-    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 128."""
+    """And so do other rows: 3 inputs are filled up to 8, as many as 4 and their flags are, and all rows to 256."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     pipeline = make_pipeline(StandardScaler(), db.DistilledRegressor(**SMALL | {"max_steps": 250}))

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.fit import sharing
+from darkbayes.fit import automatic, sharing
 from darkbayes.model import layers
 from darkbayes.student.queries import Context
 from darkbayes.student.sizing import learn_from_draws
@@ -171,3 +171,21 @@ def test_networks_of_equal_layers_are_the_same_functions() -> None:
 
     two, three = (db.sequential([Times(factor)]).apply((), jnp.ones((1, 1))) for factor in (2.0, 3.0))
     assert (float(two[0, 0]), float(three[0, 0])) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("number", [1, 7, 300, 2_000])
+def test_keys_and_permutations_are_those_of_jax(number: int) -> None:
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(sharing.permutation(key, number), jax.random.permutation(key, number))
+    theirs = jax.random.key_data(jax.random.split(key, 5))
+    np.testing.assert_array_equal([jax.random.key_data(mine) for mine in sharing.split(key, 5)], theirs)
+
+
+def test_rows_that_fill_up_blocks_are_taken_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "BLOCK", 4)
+    network, x = db.mlp([3], 2), np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=10)
+    draws = jax.vmap(lambda key: posterior.init(key, jnp.asarray(x)))(jax.random.split(jax.random.key(0), 3))
+    mine, plain = automatic.predicted_by_draws(posterior, draws, x), db.predict_draws(posterior, draws, x)
+    np.testing.assert_allclose(mine.probs, plain.probs, rtol=1e-5)
+    np.testing.assert_allclose(mine.parts[0], plain.parts[0], rtol=1e-5)

@@ -16,13 +16,22 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import named_leaves, restored_arrays
+from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import to_onnx
 from darkbayes.files import read_told, write_arrays
-from darkbayes.fit import Options, Start, fit, infer_schema, make_posterior, make_student, table_queries
+from darkbayes.fit import (
+    Options,
+    Start,
+    fit,
+    infer_schema,
+    make_posterior,
+    make_student,
+    predicted_by_student,
+    table_queries,
+)
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
-from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
@@ -38,7 +47,6 @@ try:
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
-ROWS = 512  # Rows that are predicted at a time; fewer are filled up, so that nothing is compiled for their number.
 LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
 ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
@@ -128,6 +136,7 @@ class _Distilled(BaseEstimator):
     def _learn(self, table: Table, values: np.ndarray, schema: TableSchema) -> Self:
         """Fit to columns and the values of the target, as its `encode` takes them."""
         options, start = self._options(), None
+        keep_compiled()
         if self._goes_on():
             for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
                 before, wanted = getattr(self.options_, name), getattr(options, name)
@@ -161,14 +170,10 @@ class _Distilled(BaseEstimator):
         It is a prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and
         ``log_prob``, of classes ``probs`` and ``log_prob``.
         """
-        x = self.schema_.encode(self._frame(X))
-        student, parts = self._student(), []
-        for start in range(0, len(x), ROWS):
-            part = x[start : start + ROWS]
-            filled = np.zeros((ROWS, x.shape[1]), np.float32)
-            filled[: len(part)] = part
-            parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
-        return parts[0].joined(parts[1:])
+        keep_compiled()
+        return self._target.own_unit(
+            predicted_by_student(self._student(), self.params_, self.schema_.encode(self._frame(X)))
+        )
 
     def outside(self, X: Any) -> np.ndarray:
         """What of each row is unlike all that was seen at `fit`, in words; None where nothing is, ``[rows]``."""

@@ -15,6 +15,15 @@ ASIDE = ".part"
 """What the name of a file ends in as long as it is being written."""
 
 
+def user_cache() -> Path:
+    """Where this package may keep what it can get or make again.
+
+    Returns:
+        The folder, whether it is there or not.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "darkbayes"
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file aside and rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
 """One form for every prediction, whoever made it: draws, a student, a plug-in network (`darkbayes.outcomes`)."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from darkbayes.data.arrays import as_inputs
 from darkbayes.model.posterior import Draw, Posterior
@@ -33,12 +35,17 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Any:
     """
     x = as_inputs(x)
     one = jax.eval_shape(posterior.init, jax.random.key(0), x)
-    flat = jax.tree.map(lambda leaf, like: leaf.reshape(-1, *like.shape), draws, one)
-    return _predict_draws(posterior, flat, x).prediction()
+    flat = jax.tree.map(
+        lambda leaf, like: leaf if leaf.ndim == like.ndim + 1 else np.asarray(leaf).reshape(-1, *like.shape), draws, one
+    )
+    # What was believed before the data, and how many these are, is part of no prediction, and compiles nothing anew.
+    bare: Any = dataclasses.replace(posterior, prior=None, num_data=1)  # pyright: ignore[reportArgumentType]
+    return jax.device_get(said_together(bare, flat, x)).prediction()
 
 
 @eqx.filter_jit
-def _predict_draws(posterior: Posterior, draws: Draw, x: Array) -> Predicted:
+def said_together(posterior: Posterior, draws: Draw, x: Array) -> Predicted:
+    """What draws, along the first axis, predict together at `x`; traceable."""
     predict = partial(posterior.distribution, x=x)
     kind = eqx.filter_eval_shape(predict, jax.tree.map(lambda leaf: leaf[0], draws))
     return type(kind).together(predict, draws)
@@ -54,7 +61,7 @@ def predict_plugin(posterior: Posterior, draw: Draw, x: Any) -> Any:
     Returns:
         The prediction of each input.
     """
-    return predict_draws(posterior, jax.tree.map(lambda leaf: leaf[None], draw), x)
+    return predict_draws(posterior, jax.tree.map(lambda leaf: np.asarray(leaf)[None], draw), x)
 
 
 def predict_average(average: Any) -> Any:
@@ -81,7 +88,7 @@ def predict_student(student: Any, params: PyTree, x: Any) -> Any:
     Returns:
         The prediction of each input.
     """
-    return _predict_student(student, params, as_inputs(x)).prediction()
+    return jax.device_get(_predict_student(student, params, as_inputs(x))).prediction()
 
 
 @eqx.filter_jit

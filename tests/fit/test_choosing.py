@@ -146,8 +146,7 @@ def test_rows_that_a_candidate_says_nothing_finite_of_count_for_little_or_put_it
     said = SimpleNamespace(log_prob=lambda y: scores)
     for name in ("optimised", "whole_chain"):
         monkeypatch.setattr(choosing.sharing, name, lambda *given, **named: None)
-    monkeypatch.setattr(choosing, "sample", lambda *given, **named: np.zeros((2, 3)))
-    monkeypatch.setattr(choosing, "predict_draws", lambda *given: said)
+    monkeypatch.setattr(choosing, "_predicted", lambda *given: said)
     data = noisier_to_the_right(60)
     tried = choosing._tried(data, data, TARGET, ALL[0], KEY, 10)
     if out:

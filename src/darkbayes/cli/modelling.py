@@ -77,6 +77,7 @@ class Fit:
             raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
         if not self.source.exists():
             raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
+        from darkbayes.compiled import keep_compiled
         from darkbayes.fit import Options, fingerprint, fit_folder
         from darkbayes.report import chains_line, write_report
         from darkbayes.runs import check_folder
@@ -88,6 +89,7 @@ class Fit:
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
+        keep_compiled()
         prepared = self._prepared()
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not.

@@ -46,8 +46,10 @@ class Reproduce:
         with_hmc = self.experiment in ("toy2d", "toy1d", "boston")
         common.require(*["numpyro"] * with_hmc, *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
+        from darkbayes.compiled import keep_compiled
 
         common.check_seed(self.seed)
+        keep_compiled()
         preset = self.preset or next(iter(paper.EXPERIMENTS[self.experiment].PRESETS))
         name = f"{self.experiment}-{preset}" + (f"-{self.only}" if self.only else "")
         out = self.out or Path("runs") / name

@@ -38,7 +38,7 @@ def as_data(x: Any, y: Any) -> Data:
         targets = targets.astype(np.int32)
     else:
         raise InvalidInput(f"y has type {targets.dtype}: encode it as floats (regression) or integers (classes)")
-    return Data(inputs, jnp.asarray(targets))
+    return Data(inputs, jax.device_put(targets))
 
 
 def as_inputs(x: Any) -> Array:
@@ -57,7 +57,7 @@ def as_inputs(x: Any) -> Array:
         raise InvalidInput(f"x has shape {inputs.shape}: it needs one row per example, [examples, features]")
     if inputs.size == 0:
         raise InvalidInput(f"x is empty, shape {inputs.shape}: at least one example with one feature is needed")
-    return jnp.asarray(_as_float32("x", inputs))
+    return jax.device_put(_as_float32("x", inputs))
 
 
 def _as_float32(name: str, values: np.ndarray) -> np.ndarray:

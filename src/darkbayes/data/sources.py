@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from darkbayes.errors import DataError, InvalidInput
-from darkbayes.files import write_bytes
+from darkbayes.files import user_cache, write_bytes
 from darkbayes.progress import progress_bar
 
 TIMEOUT_SECONDS = 10.0  # How long a server may be silent; on a closed network each home costs at most about this.
@@ -121,7 +121,7 @@ def cache_folder() -> Path:
     chosen = os.environ.get("DARKBAYES_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "darkbayes"
+    return user_cache()
 
 
 def whereabouts(dataset: Dataset) -> str:

@@ -4,6 +4,7 @@ from darkbayes.fit.automatic import Fitted as Fitted
 from darkbayes.fit.automatic import Options as Options
 from darkbayes.fit.automatic import fit as fit
 from darkbayes.fit.automatic import make_student as make_student
+from darkbayes.fit.automatic import predicted_by_student as predicted_by_student
 from darkbayes.fit.automatic import table_queries as table_queries
 from darkbayes.fit.choosing import Model as Model
 from darkbayes.fit.choosing import make_posterior as make_posterior

@@ -155,11 +155,25 @@ class Fitted(NamedTuple):
 
     def predict(self, x: Any) -> Any:
         """What the student predicts of the encoded target."""
-        return predict_student(self.student, self.params, x)
+        return predicted_by_student(self.student, self.params, x)
 
     def predict_teacher(self, x: Any) -> Any:
         """What the kept draws predict of it together."""
-        return predict_draws(self.posterior, self.draws, x)
+        return predicted_by_draws(self.posterior, self.draws, x)
+
+
+def predicted_by_student(student: Student, params: PyTree, x: Any) -> Any:
+    """`predict_student` by a program that other numbers of rows share."""
+    return sharing.predicted(student.network, params, x, lambda params, x: predict_student(student, params, x))
+
+
+def predicted_by_draws(posterior: Posterior, draws: Draw, x: Any) -> Any:
+    """`predict_draws` by a program that other numbers of rows share."""
+
+    def predict(weights: PyTree, x: np.ndarray) -> Any:
+        return predict_draws(posterior, draws._replace(network=weights), x)
+
+    return sharing.predicted(posterior.network, draws.network, x, predict)
 
 
 def fit(
@@ -192,7 +206,7 @@ def fit(
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
     began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
-    choose_key, start_key, tune_key, distil_key, other_key = jax.random.split(key, 5)
+    choose_key, start_key, tune_key, distil_key, other_key = sharing.split(key, 5)
     # One with little time to learn is behind because of that.
     plain, free = target.heads[-1:], options.head is None and options.max_steps is None
     latest = None if options.time_budget is None else began + CHOOSING_SHARE * options.time_budget
@@ -214,16 +228,12 @@ def fit(
     updates = max(1, round(_slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
-    settings = Settings(options.chains, QUERY_BATCH, every, updates, reservoir=kept, reservoir_picks=picks)
+    settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
     make = Distillation if isinstance(queries, TableQueries) else distillation
-    parts = make(
-        chain,
-        student,
-        queries,
-        settings,
-        sharing.monitored(chain, queries.near() if isinstance(queries, TableQueries) else queries),
-    )
+    near = queries.near() if isinstance(queries, TableQueries) else queries
+    parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
+    parts = dataclasses.replace(parts, updates=sharing.whole(updates))
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices["steps"], deadline), []
@@ -263,7 +273,8 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
     """By how many nats a row a student predicts training rows worse than the draws that it learned from."""
     rows = np.linspace(0, len(data.x) - 1, min(len(data.x), CHECKED)).astype(int)
     x, y = np.asarray(data.x)[rows], np.asarray(data.y)[rows]
-    scores = [said.log_prob(y) for said in (predict_draws(posterior, draws, x), predict_student(student, params, x))]
+    both = predicted_by_draws(posterior, draws, x), predicted_by_student(student, params, x)
+    scores = [prediction.log_prob(y) for prediction in both]
     return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
 
 
@@ -359,7 +370,7 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head = target.head(options.head)
-    optimiser: Any = FallingAdam(LEARNING_RATE, jnp.asarray(max(updates, 1), jnp.float32), CLIP)
+    optimiser: Any = FallingAdam(LEARNING_RATE, sharing.real(max(updates, 1)), CLIP)
     return Student(mlp(options.student_hidden, head.width), head, optimiser)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from darkbayes.compiled import compiled_soon
 from darkbayes.errors import Divergence
 from darkbayes.estimates import standard_error
 from darkbayes.fit import sharing
@@ -20,9 +21,11 @@ from darkbayes.model import Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.model.priors import ScaledGaussianPrior
 from darkbayes.outcomes import Target
-from darkbayes.predict import predict_draws
-from darkbayes.teacher import sample
-from darkbayes.types import Data, Key
+from darkbayes.outcomes.heads.base import Predicted
+from darkbayes.predict import said_together
+from darkbayes.teacher.chain import Chains, collect, nothing_kept, raise_on_failure, start_chains
+from darkbayes.teacher.microcanonical import MicrocanonicalChain
+from darkbayes.types import Array, Data, Key
 
 NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
@@ -116,8 +119,8 @@ def choose_model(
     if len(data.x) < LEAST_ROWS:
         reason = f"the simplest, as {len(data.x)} rows are too few to choose by ({LEAST_ROWS} are needed)"
         return Chosen(models[0], reason)
-    split_key, try_key = jax.random.split(key)
-    order = np.asarray(jax.random.permutation(split_key, len(data.x)))[:MOST_ROWS]
+    split_key, try_key = sharing.split(key, 2)
+    order = sharing.permutation(split_key, len(data.x))[:MOST_ROWS]
     cut = int(ASIDE * len(order))
     aside, rest = (Data(np.asarray(data.x)[rows], np.asarray(data.y)[rows]) for rows in (order[:cut], order[cut:]))  # pyright: ignore[reportArgumentType]
     steps = min(most_steps or STEPS, STEPS)
@@ -160,17 +163,32 @@ def choose_model(
 
 def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, steps: int) -> np.ndarray | None:
     """The log likelihood of each row kept aside; None if the chains diverge, or predict nothing finite."""
-    start_key, chain_key = jax.random.split(key)
+    start_key, chain_key = sharing.split(key, 2)
     posterior = make_posterior(rest, target, model)
+    half = max(steps // 2, 1)
     try:
         start = sharing.optimised(posterior, rest, start_key, CHAINS, min(START_STEPS, steps))
-        half = max(steps // 2, 1)
         chain = sharing.whole_chain(posterior, rest, start, burn_in=half, thin=max(half // DRAWS, 1))
-        draws = sample(chain, chain_key, num_chains=CHAINS, num_draws=DRAWS)
+        scores = _predicted(chain, chain_key, aside.x).log_prob(np.asarray(aside.y))
     except Divergence:
         return None
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
-    scores = predict_draws(posterior, flat, aside.x).log_prob(np.asarray(aside.y))
     scores = np.where(np.isnan(scores), -np.inf, scores)
     middle = np.median(scores)
     return np.maximum(scores, middle - MOST_BELOW) if np.isfinite(middle) else None
+
+
+def _predicted(chain: MicrocanonicalChain, key: Key, x: Any) -> Any:
+    """What the draws of a few chains predict together."""
+    chains, said = _sampled(chain, key, sharing.fill_rows(x))
+    raise_on_failure(chain, chains)
+    return jax.device_get(said).prediction()[: len(x)]
+
+
+@compiled_soon
+def _sampled(chain: Any, key: Key, x: Array) -> tuple[Chains, Predicted]:
+    """Chains at their ends, and what their draws predict: all in one program, since each candidate needs its own."""
+    chains = start_chains(chain, key, CHAINS)
+    chains, draws = collect(chain, (chains, nothing_kept(chains, DRAWS)), chain.burn_in + chain.thin * DRAWS)
+    return chains, said_together(
+        chain.posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), x
+    )

@@ -24,7 +24,8 @@ import numpy as np
 from darkbayes.checkpoints import named_leaves
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
-from darkbayes.fit.automatic import Fitted, Options, fit, table_queries
+from darkbayes.fit import sharing
+from darkbayes.fit.automatic import Fitted, Options, fit, predicted_by_draws, table_queries
 from darkbayes.fit.choosing import Model, make_posterior
 from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
@@ -32,7 +33,6 @@ from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
 from darkbayes.metrics import Scores, kept_gain
 from darkbayes.outcomes import Prediction
-from darkbayes.predict import predict_plugin
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
 from darkbayes.tables.schema import TableSchema, schema_to_dict
@@ -60,7 +60,7 @@ def fit_folder(
     """
     schema, target = prepared.schema, prepared.schema.target
     began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
-    fit_key, plug_key = jax.random.split(jax.random.key(seed))
+    fit_key, plug_key = sharing.split(jax.random.key(seed), 2)
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
     wide = make_posterior(
@@ -89,7 +89,9 @@ def fit_folder(
         predictions = {
             "student": shipped.predict(prepared.held_out_frame),  # pyright: ignore[reportArgumentType]
             "sgld": target.own_unit(fitted.predict_teacher(prepared.held_out.x)),
-            "sgd": target.own_unit(predict_plugin(wide, draw, prepared.held_out.x)),
+            "sgd": target.own_unit(
+                predicted_by_draws(wide, jax.tree.map(lambda leaf: np.asarray(leaf)[None], draw), prepared.held_out.x)
+            ),
         }
         rows = _scored(prepared, predictions, facts["draws"])
         _keep(prepared, predictions, out)

@@ -5,17 +5,16 @@ rows that is kept aside: the moment of the best log likelihood there. Then the n
 many epochs.
 """
 
-import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.baselines import SGD
+from darkbayes.compiled import compiled_soon
 from darkbayes.data import minibatch
+from darkbayes.fit import sharing
 from darkbayes.model import Draw, Posterior
 from darkbayes.types import Array, Data, Key
 
@@ -29,42 +28,60 @@ KEPT_ASIDE = 0.2
 
 def plug_in(posterior: Posterior, data: Data, key: Key) -> tuple[Draw, int]:
     """The plug-in network's weights, and the number of steps that were found best."""
-    order_key, look_key, fit_key = jax.random.split(key, 3)
-    order = np.asarray(jax.random.permutation(order_key, len(data.x)))
+    order_key, look_key, fit_key = sharing.split(key, 3)
+    data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
+    order = sharing.permutation(order_key, len(data.x))
     cut = max(1, int(KEPT_ASIDE * len(order)))
     aside, rest = (Data(data.x[rows], data.y[rows]) for rows in (order[:cut], order[cut:]))
-    _, scores = _train(dataclasses.replace(posterior, num_data=len(rest.x)), rest, aside, look_key, MOST_STRIDES)
+    _, scores = _train(posterior, rest, aside, look_key, MOST_STRIDES)
     best = 1 + int(np.nanargmax(scores))
     strides = min(MOST_STRIDES, round(best * len(data.x) / len(rest.x)))
     return _train(posterior, data, aside, fit_key, strides)[0], STRIDE * strides
 
 
 def _train(posterior: Posterior, data: Data, aside: Data, key: Key, strides: int) -> tuple[Draw, np.ndarray]:
-    draw, scores = _strides(posterior, data, aside, key, np.int32(strides))  # pyright: ignore[reportArgumentType]
+    posterior, filled, examples = sharing.filled_rows(posterior, data)
+    aside, looked_at = Data(*map(sharing.fill_rows, aside)), sharing.whole(len(aside.x))
+    batch = min(BATCH, len(data.x))
+    draw, scores = _strides(posterior, filled, examples, batch, aside, looked_at, key, sharing.whole(strides))
     return draw, np.asarray(scores)
 
 
-@eqx.filter_jit
-def _strides(posterior: Posterior, data: Data, aside: Data, key: Key, strides: Array) -> tuple[Draw, Array]:
-    """Weights after so many strides, and the log likelihood of the part kept aside after each."""
-    method = SGD(posterior, optax.adam(LEARNING_RATE), STRIDE, min(BATCH, len(data.x)))
+@compiled_soon
+def _strides(
+    posterior: Posterior,
+    data: Data,
+    examples: Array,
+    batch_size: int,
+    aside: Data,
+    looked_at: Array,
+    key: Key,
+    strides: Array,
+) -> tuple[Draw, Array]:
+    """Weights after so many strides, and the log likelihood of the part kept aside after each.
+
+    Of the rows, the first `examples` are learned from, and the first `looked_at` of those kept aside are looked at.
+    """
+    optimiser = optax.adam(LEARNING_RATE)
     start_key, step_key = jax.random.split(key)
-    start = method.start(start_key, data.x)
+    start = posterior.init(start_key, data.x)
 
     def step(carry: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], None]:
         draw, state = carry
-        batch_key, loss_key = jax.random.split(jax.random.fold_in(step_key, number))
-        batch = minibatch(batch_key, data, method.batch_size)
-        grads = jax.grad(method.loss, argnums=2)(loss_key, number, draw, batch)
-        updates, state = method.optimiser.update(grads, state, draw)
+        # The second key is for losses that need one.
+        batch_key, _ = jax.random.split(jax.random.fold_in(step_key, number))
+        batch = minibatch(batch_key, data, batch_size, examples)
+        grads = jax.grad(lambda draw: -posterior.log_density(draw, batch) / posterior.num_data)(draw)
+        updates, state = optimiser.update(grads, state, draw)
         return (optax.apply_updates(draw, updates), state), None
 
     def stride(number: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         inner, scores = carry
         inner, _ = jax.lax.scan(step, inner, number * STRIDE + jnp.arange(STRIDE))
-        score = jnp.mean(posterior.distribution(inner[0], aside.x).log_prob(aside.y))
+        each = posterior.log_likelihood(inner[0], aside)
+        score = jnp.sum(jnp.where(jnp.arange(len(each)) < looked_at, each, 0.0)) / looked_at
         return inner, scores.at[number].set(score)
 
     nothing = jnp.full(MOST_STRIDES, -jnp.inf)
-    inner, scores = jax.lax.fori_loop(0, strides, stride, ((start, method.optimiser.init(start)), nothing))
+    inner, scores = jax.lax.fori_loop(0, strides, stride, ((start, optimiser.init(start)), nothing))
     return inner[0], scores

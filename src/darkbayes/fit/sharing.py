@@ -10,6 +10,8 @@ that may differ is an array, and shapes are filled up to one of few:
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +21,7 @@ import numpy as np
 import optax
 
 from darkbayes.baselines import raise_if_diverged
+from darkbayes.compiled import compiled_soon
 from darkbayes.model import Draw, Posterior
 from darkbayes.student.queries import Context, Queries
 from darkbayes.tables.schema import REACH
@@ -28,7 +31,7 @@ from darkbayes.teacher.microcanonical import MicrocanonicalChain
 from darkbayes.teacher.samplers import AutoStep, default_sampler
 from darkbayes.types import Array, Data, Key, Network, PyTree
 
-LEAST_ROWS = 128
+LEAST_ROWS = 256
 """Rows that fewer examples are filled up to."""
 LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
@@ -47,6 +50,8 @@ RANGES = (0.05, 20.0)
 """How many ranges numbers are moved by, uniformly on a logarithmic scale."""
 UNSEEN = 0.1
 """The probability that a category is an unknown one, outside."""
+BLOCK = 512
+"""Rows that are predicted at a time; fewer are filled up."""
 MONITORED = 256
 """Queries at which a student is compared with its teacher as it learns."""
 
@@ -61,27 +66,64 @@ def filled_up(number: int, least: int) -> int:
     return -(-max(number, 1) // stride) * stride
 
 
+def split(key: Key, number: int) -> list[Key]:
+    """The first keys that ``jax.random.split`` makes, eight at most: one program for any number of them."""
+    return list(_split(key)[:number])
+
+
+@jax.jit
+def _split(key: Key) -> tuple[Key, ...]:
+    return tuple(jax.random.split(key, 8))
+
+
+def permutation(key: Key, number: int) -> np.ndarray:
+    """What ``jax.random.permutation`` returns, by a program that serves other numbers as well: sorted in numpy."""
+    order, filled = np.arange(number), filled_up(number, 2 * LEAST_ROWS)
+    # As many rounds as leave ties among the random bits without consequence.
+    for _ in range(int(np.ceil(3 * np.log(max(1, number)) / np.log(np.iinfo(np.uint32).max)))):
+        key, bits_key = split(key, 2)
+        order = order[np.argsort(np.asarray(_bits(bits_key, filled))[:number], kind="stable")]
+    return order
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _bits(key: Key, number: int) -> Array:
+    return jax.random.bits(key, (number,))
+
+
 def fill_columns(x: Any, columns: int) -> np.ndarray:
     """Rows with columns of zeros after the last."""
     x = np.asarray(x)
     return np.pad(x, ((0, 0), (0, columns - x.shape[1])))
 
 
-def _filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Array]:
-    """The posterior with its number of examples as an array, rows repeated from the first on, and that number."""
+def fill_rows(rows: Any) -> Array:
+    """Rows repeated from the first on."""
+    return jax.device_put(np.asarray(rows)[np.arange(filled_up(len(rows), LEAST_ROWS)) % len(rows)])
+
+
+def real(number: Any) -> Array:
+    """A number as an array, which ``jnp.asarray`` would compile a program for."""
+    return jax.device_put(np.float32(number))
+
+
+def whole(number: Any) -> Array:
+    """The same of a count."""
+    return jax.device_put(np.int32(number))
+
+
+def filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Array]:
+    """The posterior with its numbers as arrays, rows repeated from the first on, and how many are the examples."""
     posterior.likelihood.check_targets(data.y)
-    precision = jnp.asarray(posterior.prior.precision, jnp.float32)  # pyright: ignore[reportAttributeAccessIssue]
-    posterior = eqx.tree_at(lambda posterior: posterior.prior.precision, posterior, precision)
-    number = len(data.x)
-    rows = np.arange(filled_up(number, LEAST_ROWS)) % number
-    filled = Data(*(jnp.asarray(np.asarray(of)[rows]) for of in data))
-    return posterior.of_shard(number, 1.0), filled, jnp.asarray(number, jnp.int32)
+    numbers = real(posterior.prior.precision), real(len(data.x))  # pyright: ignore[reportAttributeAccessIssue]
+    posterior = eqx.tree_at(lambda posterior: (posterior.prior.precision, posterior.num_data), posterior, numbers)
+    return posterior, Data(*map(fill_rows, data)), whole(len(data.x))
 
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
     """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples."""
-    posterior, data, examples = _filled_rows(posterior, data)
-    weights = jax.tree.leaves(jax.eval_shape(posterior.network.init, jax.random.key(0), data.x[:1]))
+    weights = jax.tree.leaves(jax.eval_shape(posterior.network.init, jax.random.key(0), data.x))
+    posterior, data, examples = filled_rows(posterior, data)
     widest = max(leaf.size // leaf.shape[0] for leaf in weights)
     sampler = default_sampler(posterior, batch_size, widest * posterior.prior.precision)  # pyright: ignore[reportAttributeAccessIssue]
     return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)
@@ -91,16 +133,17 @@ def whole_chain(
     posterior: Posterior, data: Data, start: Draw, *, burn_in: int, thin: int, effort: float = 1.0
 ) -> MicrocanonicalChain:
     """The default chain on all rows; the more effort, the less error is left."""
-    posterior, data, examples = _filled_rows(posterior, data)
-    burn, keep = jnp.asarray(burn_in, jnp.int32), jnp.asarray(thin, jnp.int32)
-    error = jnp.asarray(ENERGY_ERROR / np.sqrt(max(effort, 1.0)), jnp.float32)
-    return MicrocanonicalChain(posterior, data, burn, keep, error, False, start, examples)
+    posterior, data, examples = filled_rows(posterior, data)
+    error = real(ENERGY_ERROR / np.sqrt(max(effort, 1.0)))
+    return MicrocanonicalChain(posterior, data, whole(burn_in), whole(thin), error, False, start, examples)
 
 
 def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:
     """The ends of so many optimisations from random weights, along the first axis; those that diverged left out."""
-    chain = make_chain(posterior, data, START_BATCH)
-    ends = modes(chain, FallingAdam(START_RATE, jnp.asarray(steps, jnp.float32)), key, number)
+    posterior, data, examples = filled_rows(posterior, data)
+    adam: Any = FallingAdam(START_RATE, real(steps))
+    chain = MinibatchChain(posterior, adam, data, START_BATCH, 0, 1, minibatch_gradients(), examples=examples)
+    ends = modes(chain, key, number)
     finite = np.all([np.isfinite(leaf).reshape(number, -1).all(axis=1) for leaf in jax.tree.leaves(ends)], axis=0)
     if not finite.any():
         raise_if_diverged(ends)
@@ -111,12 +154,11 @@ def with_arrays(chain: MinibatchChain) -> MinibatchChain:
     """A tuned chain whose lengths are arrays."""
     sampler = chain.transformation
     assert isinstance(sampler, AutoStep)
-    burn_in, thin = (jnp.asarray(of, jnp.int32) for of in (chain.burn_in, chain.thin))
-    sampler = dataclasses.replace(sampler, ramp=jnp.asarray(sampler.ramp, jnp.float32))
-    return dataclasses.replace(chain, transformation=sampler, burn_in=burn_in, thin=thin)
+    sampler = dataclasses.replace(sampler, ramp=real(sampler.ramp))
+    return dataclasses.replace(chain, transformation=sampler, burn_in=whole(chain.burn_in), thin=whole(chain.thin))
 
 
-@eqx.filter_jit
+@compiled_soon
 def monitored(chain: MinibatchChain | MicrocanonicalChain, queries: Queries) -> Array:
     """Queries that no student learns from."""
     query_key, init_key, rows_key = jax.random.split(jax.random.key(MONITORED), 3)
@@ -151,12 +193,11 @@ class FallingAdam(eqx.Module):
         return self._adam().update(grads, state, params)
 
 
-@eqx.filter_jit
-def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) -> Draw:
-    """The ends of so many optimisations from random weights, along the first axis."""
-    descent: Any = dataclasses.replace(chain, transformation=optimiser)
-    steps = optimiser.updates.astype(jnp.int32)
-    return burn(descent, start_chains(descent, key, number), steps).draws
+@compiled_soon
+def modes(descent: MinibatchChain, key: Key, number: int) -> Draw:
+    """The ends of so many optimisations by a `FallingAdam` from random weights, along the first axis."""
+    optimiser: Any = descent.transformation
+    return burn(descent, start_chains(descent, key, number), optimiser.updates.astype(jnp.int32)).draws
 
 
 class TableQueries(eqx.Module):
@@ -171,13 +212,13 @@ class TableQueries(eqx.Module):
     [1.0, 1.0]
     """
 
-    numbers: Array = eqx.field(converter=jnp.asarray)
+    numbers: Array = eqx.field(converter=jax.device_put)
     """1 for a column that gets noise, 0 for others."""
-    ends: Array = eqx.field(converter=jnp.asarray)
+    ends: Array = eqx.field(converter=jax.device_put)
     """Between which values of each column lie, ``[2, columns]``; zeros for columns that are no numbers."""
-    first: Array = eqx.field(converter=jnp.asarray)
+    first: Array = eqx.field(converter=jax.device_put)
     """The first column of the group that each belongs to; those of no group are one by themselves."""
-    grouped: Array = eqx.field(converter=jnp.asarray)
+    grouped: Array = eqx.field(converter=jax.device_put)
     """Which columns belong to groups."""
     scales: tuple[float, float]
     """Standard deviations of the noise, each for half of the rows that get it."""
@@ -261,6 +302,31 @@ def table_queries(
         first[list(group)], grouped[list(group)] = group[0], True
     spread = np.pad(ends, ((0, 0), (0, width - ends.shape[1]))).astype(np.float32)
     return TableQueries(numbers, spread, first, grouped, scales, between, share, outside)
+
+
+def predicted(network: Network, weights: PyTree, x: Any, predict: Callable[[PyTree, np.ndarray], Any]) -> Any:
+    """What ``predict(weights, x)`` says of rows or images, by one program for all numbers of them and most of columns.
+
+    Args:
+        network: whose weights they are.
+        weights: as it has them for inputs like `x`, with further axes in front or not.
+        x: the inputs.
+        predict: makes a prediction of `BLOCK` inputs.
+
+    Returns:
+        The prediction of each input.
+    """
+    x = np.asarray(x, np.float32)
+    if x.ndim == 2:
+        x = fill_columns(x, filled_up(x.shape[1], LEAST_COLUMNS))
+        weights = reshaped(network, weights, x[:1])
+    parts = []
+    for start in range(0, len(x), BLOCK):
+        block = np.zeros((BLOCK, *x.shape[1:]), np.float32)
+        some = x[start : start + BLOCK]
+        block[: len(some)] = some
+        parts.append(predict(weights, block)[: len(some)])
+    return parts[0].joined(parts[1:])
 
 
 class Start(NamedTuple):

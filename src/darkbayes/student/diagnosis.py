@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.flatten_util import ravel_pytree
 
 from darkbayes.estimates import standard_error
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
@@ -116,14 +114,19 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     values, stride = trace_read(state.trace)
     statistics = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (state.average.mean, state.average.variance))
     judged = agreement(values, stride * int(chain.thin), at_traced(state.average.kind.spread(*statistics)))
-    draws, reservoir = jax.tree.map(lambda leaf: leaf[:, None], state.teacher.draws), state.reservoir
-    filled = 0 if reservoir is None else min(int(reservoir.count[0]), len(jax.tree.leaves(reservoir.slots)[0][0]))
+    # In numpy: no program is compiled for what it does as well.
+    draws, reservoir = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.teacher.draws), state.reservoir
+    filled = 0
+    if reservoir is not None:
+        filled = min(int(np.asarray(reservoir.count)[0]), jax.tree.leaves(reservoir.slots)[0].shape[1])
     small = optax.tree.size(state.teacher.draws) * PAST_DRAWS <= MOST_NUMBERS
     if reservoir is not None and filled:
         # Some past draws as well, evenly over the slots: as long as they fill, their order is that of time.
         past = PAST_DRAWS if small else LEAST_PAST
         rows = np.linspace(0, filled - 1, min(past, filled)).round().astype(int)
-        draws = jax.tree.map(lambda now, past: jnp.concatenate([now, past[:, rows]], axis=1), draws, reservoir.slots)
+        draws = jax.tree.map(
+            lambda now, past: np.concatenate([now, np.asarray(past)[:, rows]], axis=1), draws, reservoir.slots
+        )
     flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), draws)
     # Which minibatches are looked at is of no consequence: any key will do.
     gradients = gradient_noise(chain, flat, jax.random.key(0))
@@ -135,7 +138,9 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
         error = standard_error(by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0])
         noise = float(np.median(gradients.noise_to_signal)) if hasattr(chain, "batch_size") else None
         if small and by_draw.shape[1] > LEAST_PAST:
-            weights = np.asarray(jax.vmap(lambda draw: ravel_pytree(draw)[0])(flat), np.float64)
+            weights = np.concatenate(
+                [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(flat)], axis=1, dtype=float
+            )
             full, slope = (np.asarray(part, np.float64) for part in (gradients.full, gradients.slope))
             shape = (*by_draw.shape, -1)
             along = directional_temperatures(weights.reshape(shape), full.reshape(shape), slope.mean(axis=0))

@@ -108,6 +108,8 @@ class Distillation(eqx.Module):
     settings: Settings
     monitor: Array
     """Inputs at which the two are compared while it runs."""
+    updates: Array | None = None
+    """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
 
     @eqx.filter_jit
     def init(self, key: Key) -> DistillationState:
@@ -142,16 +144,7 @@ class Distillation(eqx.Module):
 
     def _turns(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """The turns between two kept draws, and the mean loss of each student over them."""
-        turns = self.chain.thin // self.settings.update_every
-        if isinstance(turns, int):
-            state, losses = jax.lax.scan(lambda state, _: self._turn(state), state, length=turns)
-            return state, jnp.mean(losses, axis=0)
-
-        def one(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
-            state, losses = self._turn(carry[0])
-            return state, carry[1] + losses / turns
-
-        return jax.lax.fori_loop(0, turns, one, (state, jnp.zeros(self.settings.restarts)))
+        return self._repeated(self._turn, state, self.chain.thin // self.settings.update_every)
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
@@ -160,11 +153,27 @@ class Distillation(eqx.Module):
             teacher = step(state.teacher)
         else:
             teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
-        state = state._replace(teacher=teacher)
-        if self.settings.updates == 1:
+        state, updates = (
+            state._replace(teacher=teacher),
+            self.settings.updates if self.updates is None else self.updates,
+        )
+        if isinstance(updates, int) and updates == 1:
             return self._update(state)
-        state, losses = jax.lax.scan(lambda state, _: self._update(state), state, length=self.settings.updates)
-        return state, jnp.mean(losses, axis=0)
+        return self._repeated(self._update, state, updates)
+
+    def _repeated(
+        self, one: Callable[[Any], tuple[Any, Array]], state: DistillationState, times: int | Array
+    ) -> tuple[DistillationState, Array]:
+        """`one` so many times, and the mean loss of each student over them."""
+        if isinstance(times, int):
+            state, losses = jax.lax.scan(lambda state, _: one(state), state, length=times)
+            return state, jnp.mean(losses, axis=0)
+
+        def again(_: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
+            state, losses = one(carry[0])
+            return state, carry[1] + losses / times
+
+        return jax.lax.fori_loop(0, times, again, (state, jnp.zeros(self.settings.restarts)))
 
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """One update of each student."""
@@ -213,7 +222,7 @@ class Distillation(eqx.Module):
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
         winner = winners(self.divergences(state), state)
-        return jax.tree.map(lambda leaf: leaf[winner], state.students)
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[winner]), state.students)
 
     def diagnose(self, state: DistillationState, curve: Sequence[tuple[int, float]] = ()) -> Diagnosis:
         """Judge a finished run by its state and by its divergence over time, ``(step, KL)`` of the snapshots."""
@@ -285,7 +294,7 @@ def run_rounds(
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
     rounds = (steps - steps_of(state.teacher.step)) // int(chain.thin)
-    carry = (state, jnp.zeros(()))
+    carry = (state, np.zeros(()))
     for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
         state, losses = carry
         raise_on_failure(chain, state.teacher)

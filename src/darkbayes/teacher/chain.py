@@ -189,7 +189,7 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
     failure = jax.device_get(chains.failure)
     steps = np.atleast_1d(failure.step)
     side_by_side = failure.step.ndim > 0
-    lost = np.atleast_1d(_lost_chain(chains.draws, side_by_side))
+    lost = _lost_chains(chains.draws, side_by_side)
     if (steps >= 0).any():
         run = int(np.argmax(steps >= 0))
         culprit, value = np.atleast_1d(failure.chain)[run], np.atleast_1d(failure.log_density)[run]
@@ -207,14 +207,11 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
     raise Divergence(f"the teacher diverged{where}: {what}; {advice}")
 
 
-@eqx.filter_jit
-def _lost_chain(draws: PyTree, side_by_side: bool) -> Array:
-    """The first chain whose weights are not all finite, -1 if there is none; of each run, where there are several."""
-    if side_by_side:
-        return jax.vmap(lambda draws: _lost_chain(draws, False))(draws)
-    finite = [jnp.all(jnp.isfinite(leaf.reshape(len(leaf), -1)), axis=1) for leaf in jax.tree.leaves(draws)]
-    lost = ~jnp.all(jnp.stack(finite), axis=0)
-    return jnp.where(jnp.any(lost), jnp.argmax(lost), -1)
+def _lost_chains(draws: PyTree, side_by_side: bool) -> np.ndarray:
+    """The first chain of each run whose weights are not all finite, -1 if there is none; with no program of its own."""
+    leaves = [np.isfinite(leaf) if side_by_side else np.isfinite(leaf)[None] for leaf in jax.tree.leaves(draws)]
+    finite = np.all([leaf.reshape(*leaf.shape[:2], -1).all(axis=-1) for leaf in leaves], axis=0)
+    return np.where(finite.all(axis=-1), -1, np.argmin(finite, axis=-1))
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -266,18 +263,25 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: st
     """
     num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
     chains = start_chains(chain, key, num_chains)
-    kept = jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
+    kept = jax.device_put(nothing_kept(chains, num_draws))
     steps = int(chain.burn_in) + int(chain.thin) * num_draws
     state = chains, kept
     with progress_bar(label or "", steps, quiet=label is None) as show:
-        for state, done in in_chunks(lambda state, n: _collect(chain, state, n), state, steps):
+        for state, done in in_chunks(lambda state, n: collect(chain, state, n), state, steps):
             raise_on_failure(chain, state[0])
             show(done)
     return state[1]
 
 
+def nothing_kept(chains: Chains, num_draws: int) -> PyTree:
+    """Zeros in place of so many draws of each chain."""
+    return jax.tree.map(lambda leaf: np.zeros((len(leaf), num_draws, *leaf.shape[1:]), leaf.dtype), chains.draws)
+
+
 @eqx.filter_jit(donate="all-except-first")
-def _collect(chain: Chain, state: tuple[Chains, PyTree], steps: Array) -> tuple[Chains, PyTree]:
+def collect(chain: Chain, state: tuple[Chains, PyTree], steps: Array) -> tuple[Chains, PyTree]:
+    """Advance every chain by `steps` steps, and put every `chain.thin`-th draw after burn-in among those kept."""
+
     def one(_: Array, state: tuple[Chains, PyTree]) -> tuple[Chains, PyTree]:
         chains, kept = step_chains(chain, state[0]), state[1]
         # One loop for burn-in and sampling, as compiling NUTS twice takes longer than most runs of it: each step's draw
