@@ -23,7 +23,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.metrics import LEVEL
 from darkbayes.serve.description import SUMMARY, as_csv, as_json, describe_model, describe_predict, responses
 from darkbayes.serve.reading import LIMITS, Limits, Reader, Refused, read_level
 from darkbayes.shipped import Shipped
@@ -56,7 +55,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
     for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
         app.add_exception_handler(kind, handler)
     model = describe_model(shipped.version, reader)
-    described: dict[str, Any] = {"responses": responses(target), "openapi_extra": describe_predict(reader)}
+    described: dict[str, Any] = {"responses": responses(shipped.schema), "openapi_extra": describe_predict(reader)}
 
     @app.post("/predict", summary="Predict rows", response_model=None, **described)
     async def predict(request: Request) -> Response:
@@ -70,7 +69,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
 
         def work() -> Response:
             asked = read(body)
-            chosen = asked.level or level or LEVEL
+            chosen = asked.level or level or target.level
             prediction = shipped.predict(asked.inputs)
             if not wants_csv:
                 return Response(as_json(prediction, target, chosen, asked.notes), media_type="application/json")
