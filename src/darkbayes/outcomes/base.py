@@ -101,6 +101,14 @@ class Prediction(abc.ABC):
         It is zero or more, and what a guarantee holds are truths that are not too strange (`outcomes.guarantee`).
         """
 
+    @abc.abstractmethod
+    def covered(self, y: Any, level: float) -> np.ndarray:
+        """Whether the interval, or the set of classes, of a level holds the truth, ``[rows, outputs]``."""
+
+    @abc.abstractmethod
+    def width(self, level: float) -> np.ndarray:
+        """How wide that interval is, or how many classes that set has, ``[rows, outputs]``."""
+
     def position(self, y: Any) -> np.ndarray:
         """The probability of a value below the truth, ``[rows]``; nothing where values have no order."""
         return np.empty(0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import BINS, RowScores
 from darkbayes.outcomes.base import Choice, Prediction, Target, known
 from darkbayes.outcomes.guarantee import Guarantee
@@ -116,25 +116,34 @@ class ClassPrediction(Prediction):
     def _set_scores(self, y: Any) -> dict[str, RowScores]:
         if self.guarantee is None:
             return {}
-        sets = self.sets
-        held = np.take_along_axis(sets, self.codes(y)[:, None], axis=1)[:, 0]
-        level = f"{100 * self.guarantee.level:g}"
-        return {f"set_coverage_{level}": RowScores(held * 1.0), f"set_size_{level}": RowScores(sets.sum(axis=1) * 1.0)}
+        level, percent = self.guarantee.level, f"{100 * self.guarantee.level:g}"
+        held, sizes = self.covered(y, level)[:, 0], self.width(level)[:, 0]
+        return {f"set_coverage_{percent}": RowScores(held * 1.0), f"set_size_{percent}": RowScores(sizes)}
 
     def strangeness(self, y: Any) -> np.ndarray:
         """The logarithm of how improbable the class was."""
         return -self.log_prob(y)[:, None]
 
-    @property
-    def sets(self) -> np.ndarray:
-        """Which classes are not too strange, ``[rows, classes]``; the most probable one is in any case.
+    def sets(self, level: float) -> np.ndarray:
+        """The classes that may be, ``[rows, classes]``: the most probable ones that have a probability of `level`.
 
-        Among all sets with the same share of truths, classes that are probable enough make the smallest on average.
+        With a guarantee of that level those that are not too strange: among all sets that hold the truth as often, these
+        are the smallest on average. The most probable class is one of them in any case.
         """
-        if self.guarantee is None:
-            raise InvalidInput("this prediction comes without a guarantee: fit with --guarantee 0.9, or guarantee=0.9")
-        best = self.log_probs.argmax(axis=-1)[..., None] == np.arange(self.log_probs.shape[-1])
-        return (-self.log_probs <= self.guarantee.bounds[0]) | best
+        require_share("level", level)
+        if self.guarantee is not None and level == self.guarantee.level:
+            return self.log_probs >= np.minimum(self.log_probs.max(axis=-1, keepdims=True), -self.guarantee.bounds[0])
+        order = np.argsort(-self.log_probs, axis=-1, kind="stable")
+        probs = np.take_along_axis(self.probs, order, axis=-1)
+        sets = np.empty(probs.shape, bool)
+        np.put_along_axis(sets, order, np.cumsum(probs, axis=-1) - probs < level, axis=-1)
+        return sets
+
+    def covered(self, y: Any, level: float) -> np.ndarray:
+        return np.take_along_axis(self.sets(level), self.codes(y)[..., None], axis=-1)
+
+    def width(self, level: float) -> np.ndarray:
+        return self.sets(level).sum(axis=-1, keepdims=True, dtype=np.float64)
 
     def scaled_log_prob(self, y: Any, temperature: float) -> np.ndarray:
         """The log probability of each row's class with the logits divided by `temperature`."""
@@ -278,6 +287,9 @@ class ClassTarget(Target):
             expected = entropy * graph.add("Squeeze", graph.add("Sigmoid", parts["share"]), last)
             graph.output("expected_entropy", expected)
             graph.output("mutual_information", entropy - expected)
+        if self.guarantee is not None:
+            least = np.minimum(graph.add("ReduceMax", logs, last, keepdims=1), -self.guarantee.bounds[0])
+            graph.output("set", graph.add("GreaterOrEqual", logs, least).of_type(bool), [number])
 
     @property
     def labels(self) -> np.ndarray:
@@ -293,7 +305,7 @@ class ClassTarget(Target):
         headline = {name: answer.pop(name) for name in ("prediction", "probability")}
         each = {f"probability_{name}": probs for name, probs in zip(self.classes, answer.pop("probs").T, strict=True)}
         if answer.pop("set", None) is not None:
-            names = [BETWEEN.join(np.asarray(self.classes, object)[row]) for row in prediction.sets]
+            names = [BETWEEN.join(np.asarray(self.classes, object)[row]) for row in prediction.sets(self.level)]
             headline[f"set_{100 * self.level:g}"] = objects(names)
         return headline | each | answer
 
@@ -307,10 +319,14 @@ class ClassTarget(Target):
             "expected_entropy": noise,
             "mutual_information": doubt,
             "probs": prediction.probs,
-        } | ({} if self.guarantee is None else {"set": objects([self.labels[row].tolist() for row in prediction.sets])})
+        } | (
+            {}
+            if self.guarantee is None
+            else {"set": objects([self.labels[row].tolist() for row in prediction.sets(self.level)])}
+        )
 
     def change(self, prediction: Any) -> str:
-        sizes = dataclasses.replace(prediction, guarantee=self.guarantee).sets.sum(axis=1)
+        sizes = dataclasses.replace(prediction, guarantee=self.guarantee).width(self.level)
         return f"they name {sizes.mean():.2f} classes on average, and {(sizes == 1).mean():.0%} of them a single one"
 
     @property

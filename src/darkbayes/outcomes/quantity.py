@@ -161,6 +161,10 @@ class QuantityPrediction(Prediction):
         truth = self.shaped(y)
         return (low <= truth) & (truth <= high)
 
+    def width(self, level: float) -> np.ndarray:
+        low, high = self.interval(level)
+        return high - low
+
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         with np.errstate(over="ignore"):
             squares = (self.aim - self.shaped(y)) ** 2
@@ -243,8 +247,7 @@ class QuantityTarget(Target):
     def change(self, prediction: Any) -> str:
         widths = []
         for guarantee in (self.guarantee, None):
-            low, high = dataclasses.replace(prediction, guarantee=guarantee).interval(self.level)
-            widths.append(np.mean(high - low, axis=0))
+            widths.append(np.mean(dataclasses.replace(prediction, guarantee=guarantee).width(self.level), axis=0))
         ratios = [f"{after / max(before, 1e-300):.2f}" for after, before in zip(*widths, strict=True)]
         if len(ratios) > 1:
             ratios = [f"{ratio} ({name})" for ratio, name in zip(ratios, self.names, strict=True)]
