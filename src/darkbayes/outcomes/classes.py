@@ -127,8 +127,8 @@ class ClassPrediction(Prediction):
     def sets(self, level: float) -> np.ndarray:
         """The classes that may be, ``[rows, classes]``: the most probable ones that have a probability of `level`.
 
-        With a guarantee of that level those that are not too strange: among all sets that hold the truth as often, these
-        are the smallest on average. The most probable class is one of them in any case.
+        With a guarantee of that level those that are not too strange: of all sets that hold the truth as often, these are
+        the smallest on average. The most probable class is one of them in any case.
         """
         require_share("level", level)
         if self.guarantee is not None and level == self.guarantee.level:
@@ -312,18 +312,17 @@ class ClassTarget(Target):
     def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
         best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
         noise, doubt = prediction.parts
-        return {
+        answer = {
             "prediction": self.labels[best],
             "probability": prediction.probs.max(axis=1, initial=0.0),
             "entropy": prediction.entropy,
             "expected_entropy": noise,
             "mutual_information": doubt,
             "probs": prediction.probs,
-        } | (
-            {}
-            if self.guarantee is None
-            else {"set": objects([self.labels[row].tolist() for row in prediction.sets(self.level)])}
-        )
+        }
+        if self.guarantee is not None:
+            answer["set"] = objects(self.labels[row].tolist() for row in prediction.sets(self.level))
+        return answer
 
     def change(self, prediction: Any) -> str:
         sizes = dataclasses.replace(prediction, guarantee=self.guarantee).width(self.level)

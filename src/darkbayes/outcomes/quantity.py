@@ -168,7 +168,7 @@ class QuantityPrediction(Prediction):
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         with np.errstate(over="ignore"):
             squares = (self.aim - self.shaped(y)) ** 2
-        levels = dict.fromkeys([LEVEL, *([] if self.guarantee is None else [self.guarantee.level])])
+        levels = sorted({LEVEL, LEVEL if self.guarantee is None else self.guarantee.level})
         return {
             "log_likelihood": RowScores(self.log_prob(y)),
             "rmse": RowScores(squares.mean(axis=1), root=True),

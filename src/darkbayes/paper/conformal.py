@@ -10,9 +10,9 @@ is measured and whose rows are enough for a share of 0.9 to be counted to a few 
 from that an answer alone is wrong more often than one time in ten: sets are never empty, and where answers are right
 more often than is asked, so are sets.
 
-MAPIE, where it is installed, is given what the student says of the same rows: its default, residuals as they are, around
-the student's point; and residuals divided by the student's standard deviation, around its mean. Of classes, both are
-its least ambiguous sets ("lac").
+MAPIE, where it is installed, is given what the student says of the same rows: its default, residuals as they are,
+around the student's point; and residuals divided by the student's standard deviation, around its mean. Of classes it
+makes its least ambiguous sets ("lac"), which may be empty.
 """
 
 import dataclasses
@@ -145,8 +145,8 @@ def _mapie_intervals(
     student: Any, y: np.ndarray, calibrating: np.ndarray, counted: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """MAPIE's intervals around what the student says."""
-    from mapie.conformity_scores import AbsoluteConformityScore, ResidualNormalisedScore
-    from mapie.regression import SplitConformalRegressor
+    from mapie.conformity_scores import AbsoluteConformityScore, ResidualNormalisedScore  # pyright: ignore[reportMissingImports]
+    from mapie.regression import SplitConformalRegressor  # pyright: ignore[reportMissingImports]
 
     spread: Any = _Stored(student.std[:, 0])
     kinds = {
@@ -167,7 +167,7 @@ def _mapie_sets(
     student: Any, y: np.ndarray, calibrating: np.ndarray, counted: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """MAPIE's sets of classes by the student's probabilities."""
-    from mapie.classification import SplitConformalClassifier
+    from mapie.classification import SplitConformalClassifier  # pyright: ignore[reportMissingImports]
 
     # In single precision they add up to one only nearly, which MAPIE does not accept.
     probs = student.probs / student.probs.sum(axis=1, keepdims=True)
