@@ -32,7 +32,7 @@ from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.metrics import LEVEL, Scores, kept_gain
 from darkbayes.outcomes import Prediction, Target
-from darkbayes.outcomes.guarantee import by_chance, rows_needed, tested
+from darkbayes.outcomes.guarantee import by_chance, counted, rows_needed
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
@@ -161,7 +161,7 @@ def _guaranteed(
     """
     truth = prepared.truth
     target = prepared.schema.target.guaranteed(student, truth, level)
-    held, rows = tested(student.strangeness(truth), level, seed).mean(axis=1), []
+    held, rows = counted(student.strangeness(truth), level, seed).mean(axis=1), []
     facts = {"level": level, "rows": len(truth), "promise": target.promise, "change": target.change(student)}
     if len(held):
         measured, chance = estimate(held), by_chance(level, len(truth) - len(held), len(held))

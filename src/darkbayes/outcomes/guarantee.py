@@ -88,7 +88,7 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     return Guarantee(level, rows, tuple(bounds.tolist()))
 
 
-def tested(scores: np.ndarray, level: float, seed: int) -> np.ndarray:
+def counted(scores: np.ndarray, level: float, seed: int) -> np.ndarray:
     """Whether rows are held by what others calibrate: one half of them by the other.
 
     Not each half by the other in turn: what one calibrates too low the other would calibrate too high, and the two
@@ -102,10 +102,10 @@ def tested(scores: np.ndarray, level: float, seed: int) -> np.ndarray:
     Returns:
         Where the truth is held, ``[half of the rows, outputs]``; nothing where half of the rows are too few.
     """
-    calibrating, counted = np.array_split(np.random.default_rng(seed).permutation(len(scores)), 2)
-    if len(calibrating) < rows_needed(level) or not len(counted):
+    calibrating, others = np.array_split(np.random.default_rng(seed).permutation(len(scores)), 2)
+    if len(calibrating) < rows_needed(level) or not len(others):
         return np.empty((0, scores.shape[1]), bool)
-    return scores[counted] <= np.asarray(calibrated(scores[calibrating], level).bounds)
+    return scores[others] <= np.asarray(calibrated(scores[calibrating], level).bounds)
 
 
 def by_chance(level: float, calibrating: int, counted: int) -> tuple[float, float]:

@@ -135,7 +135,7 @@ class _Stored:
         return said if said.ndim == 1 else self.classes_[said.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        return self.values[np.asarray(X)[:, 0]]
+        return self.values[np.asarray(X, np.int64)[:, 0]]
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
