@@ -87,9 +87,9 @@ def split_scores(name: str, trial: int, preset: Preset, seed: int) -> dict[str, 
     # Rows held out are in the order of the table: which of them calibrate is a draw of its own.
     order = np.random.default_rng(seed + trial).permutation(len(prepared.truth))
     calibrating, counted = np.array_split(order, 2)
-    guaranteed = target.guaranteed(student[calibrating], prepared.truth[calibrating], LEVEL)
-    regions = {"student": student[counted], "student guaranteed": guaranteed.own_unit(student[counted])}
-    y = prepared.truth[counted]
+    own, y = student[counted], prepared.truth[counted]
+    guarantee = target.guaranteed(student[calibrating], prepared.truth[calibrating], LEVEL).guarantee
+    regions = {"student": own, "student guaranteed": dataclasses.replace(own, guarantee=guarantee)}
     scores = {method: _scores(said.covered(y, LEVEL), said.width(LEVEL)) for method, said in regions.items()}
     if importlib.util.find_spec("mapie") is not None:
         compared = _mapie_sets if name == DIGITS else _mapie_intervals
