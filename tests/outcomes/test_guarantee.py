@@ -118,15 +118,16 @@ def test_of_a_gaussian_the_interval_is_that_of_normalised_residuals() -> None:
     np.testing.assert_allclose(high, (said.mean + q * said.std)[51:], rtol=1e-5)
 
 
-def test_sets_are_the_least_ambiguous_ones_and_never_empty() -> None:
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_sets_are_the_least_ambiguous_ones_and_never_empty(level: float) -> None:
     """As MAPIE's "lac" has them: p >= 1 - q, q a quantile of 1 - p of the true class; and the most probable class."""
-    said, level = classes(400, 2.0), 0.5
+    said = classes(400, 2.0)
     y = np.argmax(said.log_probs + RNG.gumbel(size=(400, 3)), axis=1)
     given = SORTS.guaranteed(said[:201], y[:201], level)
     q = np.quantile(1 - said.probs[np.arange(201), y[:201]], np.ceil(202 * level) / 201, method="inverted_cdf")
     sets = given.own_unit(said[201:]).sets(level)
     expected, best = said.probs[201:] >= 1 - q - 1e-5, said.probs[201:].argmax(axis=1)
-    assert not expected.any(axis=1).all()
+    assert expected.any(axis=1).all() == (level > 0.5)
     expected[np.arange(199), best] = True
     np.testing.assert_array_equal(sets, expected)
 
