@@ -201,7 +201,8 @@ def test_a_graph_itself_says_which_classes_are_in_the_set(tmp_path):
     model, rng = Shipped(shipped_models.write(tmp_path, "promised kinds")), np.random.default_rng(0)
     rows = {"rooms": rng.integers(1, 10, 40), "crime rate": rng.random(40), "distance": 40 * rng.random(40)}
     frame = frame_of(from_columns(rows | {"colour": rng.choice(shipped_models.COLOURS, 40)}), model.schema)
-    sets = model.predict(frame).sets(0.8)
+    prediction: Any = model.predict(frame)
+    sets = prediction.sets(0.8)
     np.testing.assert_array_equal(model._session.run(["set"], model.schema.matrices(frame))[0], sets)
     assert sets.any(axis=1).all()
     assert not sets.all()

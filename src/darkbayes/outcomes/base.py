@@ -40,8 +40,10 @@ DOUBT = (
 class Prediction(abc.ABC):
     """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
 
-    Its fields are arrays with the rows along the first axis, or None for what is not known; and the guarantee that it
-    comes with, if there is one.
+    Its fields are arrays with the rows along the first axis, or None for what is not known.
+
+    Args:
+        guarantee: what its intervals or sets promise, if they were calibrated.
     """
 
     guarantee: Guarantee | None = dataclasses.field(default=None, kw_only=True)
