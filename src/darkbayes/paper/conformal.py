@@ -124,10 +124,10 @@ def _scores(held: np.ndarray, width: np.ndarray) -> dict[str, float]:
 class _Stored:
     """An estimator for MAPIE, whose inputs are the numbers of rows that somebody else has predicted."""
 
-    def __init__(self, values: np.ndarray, classes: np.ndarray | None = None):
+    def __init__(self, values: np.ndarray, labels: np.ndarray | None = None):
         self.values, self.n_features_in_ = values, 1
-        if classes is not None:
-            self.classes_ = classes
+        if labels is not None:
+            self.classes_ = labels
 
     def fit(self, X: Any, y: Any = None) -> "_Stored":
         return self
