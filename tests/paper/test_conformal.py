@@ -49,7 +49,7 @@ def test_guaranteed_regions_are_counted_on_rows_that_did_not_calibrate_them(tmp_
     assert widths["digits", "student"] < widths["digits", "student guaranteed"] <= 10
 
 
-def test_rows_to_learn_from_are_a_third_of_a_table_and_few_digits() -> None:
-    for name, trained, rows in (("airfoil", 501, 1503), ("digits", 50, 1797)):
+def test_rows_to_learn_from_are_a_fifth_of_a_table_and_few_digits() -> None:
+    for name, trained, rows in (("airfoil", 300, 1503), ("digits", 50, 1797)):
         prepared = conformal.prepare_split(name, seed=0)
         assert (prepared.facts["trained"], prepared.facts["held_out"]) == (trained, rows - trained)
