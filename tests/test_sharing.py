@@ -13,6 +13,9 @@ import pytest
 import darkbayes as db
 from darkbayes.fit import sharing
 from darkbayes.model import layers
+from darkbayes.student.queries import Context
+from darkbayes.student.sizing import learn_from_draws
+from darkbayes.tables.schema import REACH
 from darkbayes.teacher.diagnostics.temperature import gradient_noise
 from darkbayes.types import Data
 
@@ -71,9 +74,8 @@ def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack:
 
 
 def test_queries_leave_columns_that_fill_up_alone() -> None:
-    queries: Any = sharing.table_queries(4, numbers=2, groups=[(2, 3)], scales=(0.1, 0.5), between=0.2, share=0.5).over(
-        8
-    )
+    ends = np.asarray([[-1.0, -1.0], [1.0, 1.0]])
+    queries: Any = sharing.table_queries(4, ends, groups=[(2, 3)], scales=(0.1, 0.5), between=0.2, share=0.5).over(8)
     x = jnp.zeros((200, 8)).at[:100, 2].set(1.0).at[100:, 3].set(1.0)
     asked = np.asarray(eqx.filter_jit(queries)(jax.random.key(0), x, None))
     assert (asked[:, 4:] == 0).all()
@@ -84,6 +86,47 @@ def test_queries_leave_columns_that_fill_up_alone() -> None:
     assert (asked[:, 2:4].sum(axis=1) == 1).all()
     moved = (asked[:, 2:4] != np.asarray(x[:, 2:4])).any(axis=1).mean()
     assert 0.15 < moved < 0.35
+
+
+def test_queries_outside_reach_every_side_and_corner_and_no_farther_than_a_schema_lets_them() -> None:
+    ends = np.asarray([[-1.0, -2.0, 0.0], [1.0, 2.0, 4.0]])
+    queries: Any = sharing.table_queries(5, ends, [(3, 4)], (0.1, 0.5), between=0.2, share=0.5, outside=1.0).over(8)
+    x = jnp.zeros((2000, 8)).at[:1000, 3].set(1.0).at[1000:, 4].set(1.0)
+    asked = np.asarray(eqx.filter_jit(queries)(jax.random.key(0), x, None))
+    assert (asked[:, 5:] == 0).all()
+    numbers, (low, high) = asked[:, :3], ends
+    assert (numbers >= low - REACH).all()
+    assert (numbers <= high + REACH).all()
+    far = (numbers < low - 0.9 * REACH).astype(int) - (numbers > high + 0.9 * REACH)
+    for which in ([1, 0, 0], [0, -1, 0], [1, 1, 1], [-1, -1, -1]):  # One number and all of them.
+        assert (far == which).all(axis=1).any()
+    unknown = asked[:, 3:5].sum(axis=1) == 0
+    assert 0.05 < unknown.mean() < 0.15
+    near = np.asarray(eqx.filter_jit(queries.near())(jax.random.key(0), x, None))
+    assert np.abs(near[:, :3]).max() < 3
+
+
+def test_a_student_that_asks_outside_knows_the_doubt_there() -> None:
+    """Draws are of the prior: what they say of a place is the less certain the farther out it is."""
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 8)).astype(np.float32) * (np.arange(8) < 3)
+    posterior = db.Posterior(db.mlp([8], 1), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=200)
+    draws = jax.vmap(lambda key: posterior.init(key, x[:1]))(jax.random.split(jax.random.key(1), 64))
+    head = db.outcomes.GaussianHead(decompose=True)
+    student = db.Student(db.mlp([32, 32], head.width), head, sharing.FallingAdam(1e-2, jnp.float32(3000.0), 1.0))  # pyright: ignore[reportArgumentType]
+    queries: Any = sharing.table_queries(
+        8, np.asarray([[-1.0] * 3, [1.0] * 3]), [], (0.02, 0.3), 0.25, 0.1, outside=0.5
+    )
+    probes = np.concatenate([x[:50] + shift * np.eye(8)[:3].sum(axis=0) for shift in (-REACH, -3, 3, REACH)])
+    true = db.predict_draws(posterior, draws, probes).std
+
+    def share_within(queries: Any) -> float:
+        teacher = Context(posterior, draws, jnp.asarray(x))
+        params = learn_from_draws(student, queries, teacher, jax.random.key(2), 3000, 64, 16)
+        ratio = db.predict_student(student, params, probes).std / true
+        return float(((ratio > 0.5) & (ratio < 2)).mean())
+
+    assert share_within(queries) > 0.98
+    assert share_within(queries.near()) < 0.8
 
 
 def test_the_learning_rate_falls_as_the_cosine_of_optax() -> None:

@@ -27,7 +27,7 @@ from darkbayes.predict import predict_student
 from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
-from darkbayes.tables.schema import TableSchema, schema_from_dict, schema_to_dict
+from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.types import Data
 from darkbayes.version import __version__
 
@@ -189,8 +189,7 @@ class _Distilled(BaseEstimator):
         It is a prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and
         ``log_prob``, of classes ``probs`` and ``log_prob``.
         """
-        check_is_fitted(self)
-        return self._said(self.schema_.encode(frame_of(self._read(X, reset=False), self.schema_)))
+        return self._said(self.schema_.encode(self._frame(X)))
 
     def _said(self, x: np.ndarray) -> Any:
         """What the student says of encoded rows."""
@@ -201,6 +200,14 @@ class _Distilled(BaseEstimator):
             filled[: len(part)] = part
             parts.append(self._target.own_unit(predict_student(student, self.params_, filled))[: len(part)])
         return parts[0].joined(parts[1:])
+
+    def outside(self, X: Any) -> np.ndarray:
+        """What of each row is unlike all that was seen at `fit`, in words; None where nothing is, ``[rows]``."""
+        return self.schema_.outside(self._frame(X))["outside"]
+
+    def _frame(self, X: Any) -> Frame:
+        check_is_fitted(self)
+        return frame_of(self._read(X, reset=False), self.schema_)
 
     def decompose(self, X: Any) -> Decomposition:
         """The uncertainty of each row's target, and its parts, which add up; of several numbers, means over them."""

@@ -87,6 +87,13 @@ class Shipped:
             return self.predict(missing | numbers)[:0]
         return self.predict(np.zeros((1, *self.schema.shape), np.float32))[:0]
 
+    @property
+    def no_inputs(self) -> Any:
+        """Those of no row."""
+        if isinstance(self.schema, TableSchema):
+            return {column.name: np.empty(0, object) for column in self.schema.columns}
+        return np.empty((0, *self.schema.shape), np.float32)
+
 
 def _model_file(path: Path) -> Path:
     if path.is_dir():

@@ -14,7 +14,7 @@ import pytest
 import darkbayes as db
 from darkbayes.model import layers
 from darkbayes.outcomes import ClassTarget, NumberTarget
-from darkbayes.tables.schema import Category, ImageSchema, Number, TableSchema, schema_from_dict
+from darkbayes.tables.schema import REACH, Category, ImageSchema, Number, TableSchema, schema_from_dict
 
 onnx = pytest.importorskip("onnx", reason="needs onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
@@ -66,7 +66,7 @@ def of_target() -> Any:
         if target not in made:
             classes = isinstance(target, ClassTarget)
             head = db.outcomes.SoftmaxHead(3, decompose=True) if classes else db.outcomes.GaussianHead(decompose=True)
-            made[target] = exported(head, db.mlp([16, 16], head.width), TableSchema(COLUMNS, target))
+            made[target] = exported(head, db.mlp([16, 16], head.width), TableSchema(COLUMNS, target, reach=REACH))
         return made[target]
 
     return make

@@ -139,7 +139,9 @@ def test_a_csv_is_answered_as_json_or_as_csv(houses):
     assert any("median" in note for note in json.loads(answer.headers["darkbayes-notes"]))
     lines = list(csv.DictReader(io.StringIO(answer.text)))
     assert [float(line["mean"]) for line in lines] == [one["mean"] for one in as_json["predictions"]]
-    assert set(lines[0]) == {"mean", "std", "aleatoric_std", "epistemic_std", "lower_90", "upper_90"}
+    assert set(lines[0]) == {"mean", "std", "aleatoric_std", "epistemic_std", "lower_90", "upper_90", "outside"}
+    assert [line["outside"] for line in lines] == [one["outside"] or "" for one in as_json["predictions"]]
+    assert "rooms is missing" in lines[1]["outside"]
 
 
 def test_a_csv_of_classes_names_them(clients):

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import darkbayes as db
+from darkbayes.model import Draw
 from darkbayes.student.queries import _affine_places, _read, _smooth_field
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -387,3 +388,20 @@ def test_tables_are_no_images(queries: Any) -> None:
 def test_bad_arguments_of_distortion_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
         db.queries.distortion(**arguments)
+
+
+def test_disagreement_is_sought_uphill_within_the_bounds() -> None:
+    """Draws that are lines through zero disagree the more, the farther from zero; only the first column matters."""
+    network = db.Network(lambda key, x: jnp.ones(()), lambda slope, x: slope * x[:, :1])
+    posterior = db.Posterior(network, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=4)
+    draws = Draw(jnp.asarray([-1.0, 0.5, 2.0]), ())
+    context = db.queries.Context(posterior, draws, X)
+    x = jnp.asarray([[1.0, 0.0], [-1.0, 0.0], [2.0, 5.0], [2.9, 0.0]])
+    seek = db.queries.disagreement(
+        db.queries.training_inputs(), steps=3, low=jnp.asarray([-3.0, 0.0]), high=jnp.asarray([3.0, 0.0])
+    )
+    asked = np.asarray(seek(jax.random.key(0), x, context))
+    assert (np.sign(asked[:, 0]) == np.sign(x[:, 0])).all()
+    assert (np.abs(asked[:3, 0]) > np.abs(x[:3, 0])).all()
+    assert np.abs(asked[:, 0]).max() <= 3.0
+    np.testing.assert_array_equal(asked[:, 1], x[:, 1])  # Bounds that are equal move nothing.

@@ -1,5 +1,6 @@
 """What is made of a table's columns."""
 
+import dataclasses
 import datetime
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables import frame_of, from_columns, read_table, target_of
-from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES
-from darkbayes.tables.schema import Category, Number
+from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES, infer_inputs
+from darkbayes.tables.schema import REACH, Category, Number
 from tables.understanding import infer_schema, rows
 
 
@@ -233,3 +234,17 @@ def test_codes_that_begin_with_a_zero_stay_text(write):
     found = infer_schema(table, "y")
     assert found.schema.categories[0].categories == ("00000", "00001", "00002")
     assert any("begins with a zero" in note for note in found.notes)
+
+
+def test_numbers_beyond_what_was_seen_are_bent_into_their_reach():
+    x = np.random.default_rng(0).uniform(2.0, 4.0, 50)
+    schema = infer_inputs(from_columns({"x": x, "y": x}), ["y"], usable=np.arange(50), rows=np.arange(50))[0]
+    plain = dataclasses.replace(schema, reach=None)
+    (low,), (high,) = schema.ends
+    np.testing.assert_array_equal(schema.encode({"x": x}), plain.encode({"x": x}))
+    far = np.asarray([-1e300, -50.0, 1.9, 4.1, 50.0, 1e300])
+    bent, straight = schema.encode({"x": far})[:, 0], plain.encode({"x": far})[:, 0]
+    assert (np.diff(bent) >= 0).all()
+    np.testing.assert_allclose(bent[[0, -1]], [low - REACH, high + REACH], rtol=1e-6)
+    np.testing.assert_allclose(bent[2:4], straight[2:4], rtol=1e-4)  # Just outside, next to nothing changes.
+    assert np.abs(straight[[0, -1]]).tolist() == [100.0, 100.0]

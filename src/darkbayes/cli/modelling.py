@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
 from darkbayes.cli import common
@@ -159,15 +160,15 @@ class Predict:
             progress_bar("predicting", None, quiet=self.quiet, unit="rows") as show_progress,
         ):
 
-            def write(prediction: Any, places: Any) -> None:
+            def write(prediction: Any, places: Any, outside: Any) -> None:
                 numbered = {} if unit is None else {unit: places}
-                writer.write(numbered | shipped.schema.target.table(prediction, level))
+                writer.write(numbered | shipped.schema.target.table(prediction, level) | outside)
 
             for batch in batches:
-                write(shipped.predict(batch.inputs), batch.places)
+                write(shipped.predict(batch.inputs), batch.places, shipped.schema.outside(batch.inputs))
                 show_progress(batches.num_rows, total=batches.estimate)
             if not batches.num_rows:
-                write(shipped.predict_nothing(), batches.no_places)
+                write(shipped.predict_nothing(), batches.no_places, shipped.schema.outside(shipped.no_inputs))
         common.tell(batches.notes, self.quiet)
 
 
@@ -192,13 +193,22 @@ class Evaluate:
         shipped = Shipped(self.folder)
         batches = _batches(self, shipped.schema)
         target = shipped.schema.target
-        scores = Scores(repr(target.name))
+        scores, inside, apart = Scores(repr(target.name)), Scores(repr(target.name)), 0
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
             for batch in batches:
-                scores.add(shipped.predict(batch.inputs), target.truth(batch.target))
+                prediction, truth = shipped.predict(batch.inputs), target.truth(batch.target)
+                scores.add(prediction, truth)
+                for reasons in shipped.schema.outside(batch.inputs).values():
+                    rows = np.flatnonzero([reason is None for reason in reasons])
+                    inside.add(prediction[rows], truth[rows])
+                    apart += len(reasons) - len(rows)
                 show_progress(batches.num_rows, total=batches.estimate)
         common.tell(batches.notes, self.quiet)
-        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
+        rows = scores.rows("student")
+        if 0 < apart < batches.num_rows:
+            common.tell([f"{apart} of {batches.num_rows} rows are unlike all that was seen"], self.quiet)
+            rows += inside.rows("student, other rows")
+        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": rows}, self.json)
 
 
 def _batches(command: Predict | Evaluate, schema: Any) -> Any:

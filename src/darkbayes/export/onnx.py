@@ -27,7 +27,7 @@ from darkbayes.model import layers
 from darkbayes.model.base import Layer, layers_of, pair, shape_after, with_weights
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
-from darkbayes.tables.schema import REACH, ImageSchema, Schema, TableSchema, schema_to_dict
+from darkbayes.tables.schema import ImageSchema, Schema, TableSchema, schema_to_dict
 from darkbayes.types import PyTree
 
 if TYPE_CHECKING:
@@ -121,9 +121,8 @@ def _numbers(graph: "Graph", schema: TableSchema) -> "list[Value]":
     center, scale, fill = np.asarray([(column.center, column.scale, column.fill) for column in columns]).T
     numbers = graph.input("numbers", np.float64, [len(columns)])
     missing = graph.add("IsNaN", numbers)
-    clipped = graph.add("Clip", (numbers - center) / scale, -REACH, REACH).astype(np.float32)
-    filled = np.clip((fill - center) / scale, -REACH, REACH).astype(np.float32)
-    parts = [graph.add("Where", missing, filled, clipped)]
+    bent = schema.bent((numbers - center) / scale).astype(np.float32)
+    parts = [graph.add("Where", missing, schema.bent((fill - center) / scale).astype(np.float32), bent)]
     flagged = np.flatnonzero([column.flagged for column in columns])
     if flagged.size:
         if flagged.size < len(columns):

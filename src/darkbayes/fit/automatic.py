@@ -49,6 +49,8 @@ DISTORTED = 1 / 3
 """The share of the other queries that are distorted, if they are images."""
 DISTORTION = {"strength": 0.043, "smoothness": 0.143, "shift": 0.029}
 """How far pixels move, as shares of an image's shorter side."""
+OUTSIDE = 0.5
+"""The share of the queries that reach outside, of a table."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
 LEARNING_RATE, CLIP = 3e-3, 1.0
@@ -215,7 +217,13 @@ def fit(
     settings = Settings(options.chains, QUERY_BATCH, every, updates, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
     make = Distillation if isinstance(queries, TableQueries) else distillation
-    parts = make(chain, student, queries, settings, sharing.monitored(chain, queries))
+    parts = make(
+        chain,
+        student,
+        queries,
+        settings,
+        sharing.monitored(chain, queries.near() if isinstance(queries, TableQueries) else queries),
+    )
     deadline = None if options.time_budget is None else began + options.time_budget
     if run is not None:
         state, curve = run.distil("student", parts, distil_key, choices["steps"], deadline), []
@@ -326,7 +334,7 @@ def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
     if data.x.ndim != 2:
         return data, queries or _image_queries(min(data.x.shape[2:]))
     width = data.x.shape[1]
-    queries = queries or _row_queries(width, width)
+    queries = queries or _row_queries(width, np.stack([data.x.min(axis=0), data.x.max(axis=0)]))
     if not isinstance(queries, TableQueries):
         return data, queries
     columns = sharing.filled_up(width, sharing.LEAST_COLUMNS)
@@ -358,11 +366,11 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
 def table_queries(schema: TableSchema) -> Queries:
     """Rows whose numbers have noise or that lie between two rows, and whose categories are sometimes another row's."""
     (width,) = schema.shape
-    return _row_queries(width, len(schema.numbers), schema.groups)
+    return _row_queries(width, schema.ends, schema.groups)
 
 
-def _row_queries(width: int, numbers: int, groups: tuple[tuple[int, ...], ...] = ()) -> Queries:
-    return sharing.table_queries(width, numbers, groups, JITTER, BETWEEN, EXCHANGED)
+def _row_queries(width: int, ends: np.ndarray, groups: tuple[tuple[int, ...], ...] = ()) -> Queries:
+    return sharing.table_queries(width, ends, groups, JITTER, BETWEEN, EXCHANGED, OUTSIDE)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ Besides the files of every run (`runs.py`):
     held-out.safetensors      what student, teacher and plug-in network say of the rows held out
     examples.json             the most uncertain of these rows, and examples.safetensors if they are images
     dependence.json           predictions and uncertainty along each column
+    excursions.json           the doubt of student and teacher far beyond what was seen
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ from darkbayes.fit.choosing import Model, make_posterior
 from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
+from darkbayes.fit.probing import check_outside, excursions
 from darkbayes.metrics import LEVEL, Scores, kept_gain
 from darkbayes.outcomes import Prediction, Target
 from darkbayes.outcomes.guarantee import by_chance, counted, rows_needed
@@ -87,7 +89,13 @@ def fit_folder(
     facts, rows = _facts(prepared, fitted), []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
-        write_json(out / "dependence.json", dependence(schema, prepared.train_frame, shipped.predict, seed))
+        courses = dependence(schema, prepared.train_frame, shipped.predict, seed)
+        write_json(out / "dependence.json", courses)
+        both, columns = (fitted.predict, fitted.predict_teacher), [course["column"] for course in courses]
+        write_json(out / "excursions.json", excursions(schema, prepared.train_frame, columns, *both, seed))
+        if isinstance(prepared.held_out_frame, dict):
+            frame = prepared.held_out_frame
+            facts["outside"] = check_outside(schema, frame, len(prepared.truth), *both, seed)
     if plug is not None and prepared.held_out is not None:
         draw, facts["plug_in_steps"] = plug.result()
         predictions = {

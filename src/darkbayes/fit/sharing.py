@@ -20,7 +20,8 @@ import optax
 
 from darkbayes.baselines import raise_if_diverged
 from darkbayes.model import Draw, Posterior
-from darkbayes.student.queries import Context, Queries, mix, mixup
+from darkbayes.student.queries import Context, Queries
+from darkbayes.tables.schema import REACH
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
@@ -31,14 +32,21 @@ LEAST_ROWS = 128
 """Rows that fewer examples are filled up to."""
 LEAST_COLUMNS = 8
 """Columns that fewer are filled up to."""
-LEAST_GROUPS = 4
-"""Groups of columns that fewer are filled up to."""
 ENERGY_ERROR = 5e-3
 """What a chain on all rows may change its energy by in a step, squared and per weight. The stiffest directions have up
 to a quarter too little variance then, which predictions hardly notice; a tenth of the error would cost half as many
 steps again, which they do in a short run. In a long one it is the error that they notice."""
 START_BATCH, START_RATE = 100, 5e-3
 """Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
+CROSSED, ONE, SEVERAL = 0.2, 0.35, 0.2
+"""Of the queries that reach outside, the share of crosses of two rows, of rows with one number moved, and with some;
+all are moved in the others."""
+SOME = 0.3
+"""The probability that a number is among those that are moved."""
+RANGES = (0.05, 20.0)
+"""How many ranges numbers are moved by, uniformly on a logarithmic scale."""
+UNSEEN = 0.1
+"""The probability that a category is an unknown one, outside."""
 MONITORED = 256
 """Queries at which a student is compared with its teacher as it learns."""
 
@@ -152,57 +160,107 @@ def modes(chain: MinibatchChain, optimiser: FallingAdam, key: Key, number: int) 
 
 
 class TableQueries(eqx.Module):
-    """Rows with noise or between two rows, in which groups of columns are sometimes another row's.
+    """Rows near those of the table, and rows that reach outside.
 
-    >>> queries = table_queries(3, numbers=1, groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
+    Near are rows with noise or between two rows, in which categories are sometimes another row's. Outside are crosses
+    of two rows, and rows of which one number, some or all are moved far, as far as `TableSchema.bent` lets them;
+    categories there are sometimes unknown ones.
+
+    >>> queries = table_queries(3, np.zeros((2, 1)), groups=[(1, 2)], scales=(0.1, 0.5), between=0.2, share=0.5)
     >>> queries(jax.random.key(0), jnp.asarray([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), None)[:, 1:].sum(axis=1).tolist()
     [1.0, 1.0]
     """
 
-    numbers: Array
+    numbers: Array = eqx.field(converter=jnp.asarray)
     """1 for a column that gets noise, 0 for others."""
-    group_of: Array
-    """The group that each column belongs to; those of none belong to one after the last."""
-    groups: int
-    """How many groups there are, some of which may have no columns."""
+    ends: Array = eqx.field(converter=jnp.asarray)
+    """Between which values of each column lie, ``[2, columns]``; zeros for columns that are no numbers."""
+    first: Array = eqx.field(converter=jnp.asarray)
+    """The first column of the group that each belongs to; those of no group are one by themselves."""
+    grouped: Array = eqx.field(converter=jnp.asarray)
+    """Which columns belong to groups."""
     scales: tuple[float, float]
     """Standard deviations of the noise, each for half of the rows that get it."""
     between: float
     """The probability that a row, in place of noise, is moved towards another row."""
     share: float
     """The probability that a group of a row is another row's."""
+    outside: float = 0.0
+    """The share of the queries that reach outside."""
 
     def __call__(self, key: Key, x: Array, context: Context) -> Array:
-        noise_key, partner_key, choice_key = jax.random.split(key, 3)
-        near, far = (self._noisy(scale) for scale in self.scales)
-        x = mix(mixup(), mix(near, far, 0.5), self.between)(noise_key, x, context)
-        shape = len(x), self.groups
-        own = jnp.arange(len(x))[:, None]
-        exchanged = jax.random.bernoulli(choice_key, self.share, shape)
-        rows = jnp.where(exchanged, jax.random.randint(partner_key, shape, 0, len(x)), own)
-        return x[jnp.concatenate([rows, own], axis=1)[:, self.group_of], np.arange(x.shape[1])[None]]
+        # Few calls for many random numbers: each call takes long to compile.
+        row_key, cell_key, noise_key = jax.random.split(key, 3)
+        by_row = jax.random.uniform(row_key, (6, len(x), 1))
+        by_cell = jax.random.uniform(cell_key, (5 if self.outside else 2, *x.shape))
+        near = self._near(x, by_row[1:], by_cell, jax.random.normal(noise_key, x.shape))
+        return jnp.where(by_row[0] < self.outside, self._far(x, by_row[1:], by_cell), near) if self.outside else near
 
-    def _noisy(self, scale: float) -> Queries:
-        return lambda key, x, context: x + scale * jax.random.normal(key, x.shape, x.dtype) * self.numbers
+    def _near(self, x: Array, by_row: Array, by_cell: Array, noise: Array) -> Array:
+        kind, far, partner, weight, _ = by_row
+        noise = jnp.where(far < 0.5, *self.scales) * noise * self.numbers
+        towards = self._rows(x, partner)
+        x = jnp.where(kind < self.between, towards + weight * (x - towards), x + noise)
+        chance, partner = by_cell[:2, :, self.first]
+        return jnp.where(self.grouped & (chance < self.share), self._rows(x, partner), x)
+
+    def _far(self, x: Array, by_row: Array, by_cell: Array) -> Array:
+        kind, side, partner, distance, together = by_row
+        crossing = (kind < CROSSED) | (kind > 1 - CROSSED / 2)
+        chance, unseen = by_cell[:2, :, self.first]
+        x = jnp.where(crossing & (chance < 0.5), self._rows(x, partner), x)
+        x = jnp.where(self.grouped & (unseen < UNSEEN), 0.0, x)
+        score, distances, sides = by_cell[2:]
+        score = jnp.where(self.numbers > 0, score, -1.0)
+        one, some = score == score.max(axis=1, keepdims=True), score > 1 - SOME
+        moved = jnp.where(kind < CROSSED + ONE, one, (kind > CROSSED + ONE + SEVERAL) | some) & (kind > CROSSED)
+        # All together to one side, or each by itself.
+        distance = jnp.where(together < 0.5, distance, distances)
+        side = jnp.where(jnp.where(together < 0.5, side, sides) < 0.5, -1.0, 1.0)
+        low, high = self.ends
+        ranges = RANGES[0] * (RANGES[1] / RANGES[0]) ** distance
+        there = x + side * ranges * jnp.maximum(high - low, 1.0)
+        inside = jnp.clip(there, low, high)
+        return jnp.where(moved & (self.numbers > 0), inside + REACH * jnp.tanh((there - inside) / REACH), x)
+
+    def _rows(self, x: Array, chances: Array) -> Array:
+        """Cells of rows drawn at random, each from its own column."""
+        return x[(chances * len(x)).astype(jnp.int32), np.arange(x.shape[1])[None]]
 
     def over(self, columns: int) -> "TableQueries":
         """The same where there are columns of zeros after the last, which stay."""
-        more = columns - len(self.numbers)
-        numbers, group_of = (np.pad(np.asarray(of), (0, more)) for of in (self.numbers, self.group_of))
-        group_of[len(group_of) - more :] = self.groups
-        return dataclasses.replace(self, numbers=jnp.asarray(numbers), group_of=jnp.asarray(group_of))
+        width = len(self.numbers)
+        more = (0, columns - width)
+        first = np.append(np.asarray(self.first), np.arange(width, columns))
+        return dataclasses.replace(
+            self,
+            numbers=np.pad(np.asarray(self.numbers), more),
+            ends=np.pad(np.asarray(self.ends), ((0, 0), more)),
+            first=first,
+            grouped=np.pad(np.asarray(self.grouped), more),
+        )
+
+    def near(self) -> "TableQueries":
+        """The same without those that reach outside."""
+        return dataclasses.replace(self, outside=0.0)
 
 
 def table_queries(
-    width: int, numbers: int, groups: Any, scales: tuple[float, float], between: float, share: float
+    width: int,
+    ends: np.ndarray,
+    groups: Any,
+    scales: tuple[float, float],
+    between: float,
+    share: float,
+    outside: float = 0.0,
 ) -> TableQueries:
-    """Queries of rows of which the first `numbers` columns get noise, with groups of columns given by their places."""
-    count = filled_up(len(groups), LEAST_GROUPS)
-    group_of = np.full(width, count, np.int32)
-    for number, group in enumerate(groups):
-        group_of[list(group)] = number
-    noisy = (np.arange(width) < numbers).astype(np.float32)
-    return TableQueries(jnp.asarray(noisy), jnp.asarray(group_of), count, scales, between, share)
+    """Queries of rows whose first columns are numbers between `ends`, with groups of columns given by their places."""
+    numbers, first, grouped = np.zeros(width, np.float32), np.arange(width), np.zeros(width, bool)
+    numbers[: ends.shape[1]] = 1.0
+    for group in groups:
+        first[list(group)], grouped[list(group)] = group[0], True
+    spread = np.pad(ends, ((0, 0), (0, width - ends.shape[1]))).astype(np.float32)
+    return TableQueries(numbers, spread, first, grouped, scales, between, share, outside)
 
 
 class Start(NamedTuple):

@@ -83,6 +83,10 @@ class Prediction(abc.ABC):
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Aleatoric and epistemic uncertainty of each row in a unit in which they add up: entropies, or variances."""
 
+    @abc.abstractmethod
+    def spreads(self) -> tuple[np.ndarray, np.ndarray]:
+        """The whole and the epistemic uncertainty of each row, in a unit of which ratios mean something."""
+
     def course(self) -> dict[str, np.ndarray]:
         """What a page shows along a column, in units that may be averaged over rows: what is predicted, and `parts`."""
         noise, doubt = self.parts

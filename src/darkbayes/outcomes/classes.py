@@ -21,6 +21,7 @@ MOST_COUNTED = 20  # Different whole numbers, from 0 or 1 without a gap, that ar
 LEAST_SHARE = 3  # Rows per class, on average, that whole numbers must have to be taken for classes.
 DISTINCT = 0.9  # Share of different values above which they are too many for classes.
 BETWEEN = "|"  # What stands between the names of a set of classes in a file.
+LEAST_ENTROPY = 0.01  # Nats that are added where entropies are compared by their ratio.
 FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.
 
 
@@ -81,6 +82,10 @@ class ClassPrediction(Prediction):
         if self.expected_entropy is None:
             return self.entropy, np.zeros(len(self))
         return self.aleatoric, self.epistemic
+
+    def spreads(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entropies, and a hundredth of a nat more: below that nobody minds a factor."""
+        return self.entropy + LEAST_ENTROPY, self.parts[1] + LEAST_ENTROPY
 
     def codes(self, y: Any) -> np.ndarray:
         """The truth as an array, if it is one class per row."""

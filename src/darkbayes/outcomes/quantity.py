@@ -71,6 +71,10 @@ class QuantityPrediction(Prediction):
                 return np.mean(self.variance, axis=1), np.zeros(len(self))
             return np.mean(self.aleatoric, axis=1), np.mean(self.epistemic, axis=1)
 
+    def spreads(self) -> tuple[np.ndarray, np.ndarray]:
+        """Standard deviations."""
+        return self.uncertainty, np.sqrt(self.parts[1])
+
     def course(self) -> dict[str, np.ndarray]:
         """Of each output by itself; ``[rows]`` of one, ``[rows, outputs]`` of several."""
         if self.mean.shape[1] == 1:

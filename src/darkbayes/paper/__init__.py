@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import boston, conformal, mnist, tables, toy1d, toy2d, uci
+from darkbayes.paper import boston, conformal, doubt, mnist, tables, toy1d, toy2d, uci
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -15,7 +15,8 @@ from darkbayes.runs import Run
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables, conformal)
+    module.__name__.rpartition(".")[2]: module
+    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal)
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -48,6 +49,8 @@ NAMES = Names(
         "dropout mc, published": "MC dropout, published",
         "ensemble, published": "deep ensemble, published",
         "best, published": "best published",
+        "student, near": "student that asked near the data alone",
+        "student, seeking": "student that sought disagreement too",
     },
     metrics={
         "kl_from_hmc": "KL(HMC || method)",
@@ -59,6 +62,13 @@ NAMES = Names(
         "width": "width, or classes in a set",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",
+        "spread_ratio_within": "share of probes with a spread within a factor of 2 of the teacher's",
+        "spread_ratio_low": "spread over the teacher's, 2.5% point",
+        "spread_ratio_high": "spread over the teacher's, 97.5% point",
+        "spread_ratio_least": "spread over the teacher's, least",
+        "spread_ratio_most": "spread over the teacher's, most",
+        "epistemic_ratio_within": "share with an epistemic spread within a factor of 2",
+        "overlooked": "share of probes whose strangeness is overlooked",
         "gain_kept": "share kept of the teacher's gain in log likelihood over SGD",
     },
     tables={"ms_per_step": "What a step of training takes"}

@@ -70,11 +70,13 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
         def work() -> Response:
             asked = read(body)
             chosen = asked.level or level or target.level
-            prediction = shipped.predict(asked.inputs)
+            prediction, outside = shipped.predict(asked.inputs), shipped.schema.outside(asked.inputs)
             if not wants_csv:
-                return Response(as_json(prediction, target, chosen, asked.notes), media_type="application/json")
+                return Response(
+                    as_json(prediction, target, chosen, outside, asked.notes), media_type="application/json"
+                )
             head = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
-            return Response(as_csv(prediction, target, chosen), media_type="text/csv", headers=head)
+            return Response(as_csv(prediction, target, chosen, outside), media_type="text/csv", headers=head)
 
         running = asyncio.get_running_loop().run_in_executor(pool, work)
         try:

@@ -26,6 +26,11 @@ REASONS = {
     503: "The answer took too long: send fewer rows.",
 }
 TEXT = {"type": "string"}
+OUTSIDE = {
+    "type": ["string", "null"],
+    "description": "What of the row is unlike all that was seen; null if nothing is.",
+}
+Columns = dict[str, np.ndarray]
 DIGITS = 7  # Significant digits of an answer's numbers: those that a float32 has.
 
 
@@ -74,7 +79,8 @@ def responses(schema: Schema) -> dict[int, dict[str, Any]]:
     """What OpenAPI is told of the answers of ``/predict``."""
     error = {"application/json": {"schema": _object({"error": TEXT, "remedy": TEXT, "where": TEXT}, 2)}}
     notes = {"type": "array", "items": TEXT, "description": "What is unlike the data that were seen."}
-    rows = {"type": "array", "items": _object(schema.target.answer_form())}
+    outside = {"outside": OUTSIDE} if isinstance(schema, TableSchema) else {}
+    rows = {"type": "array", "items": _object(schema.target.answer_form() | outside)}
     answer = {"target": TEXT, "task": TEXT, "level": level_form(schema), "predictions": rows, "notes": notes}
     same = {"schema": TEXT | {"description": "The same, if Accept asks for text/csv."}}
     content = {"application/json": {"schema": _object(answer)}, "text/csv": same}
@@ -98,17 +104,17 @@ def _object(properties: dict[str, Any], required: int | None = None) -> dict[str
     return {"type": "object", "properties": properties, "required": list(properties)[:required]}
 
 
-def as_json(prediction: Prediction, target: Target, level: float, notes: list[str]) -> bytes:
+def as_json(prediction: Prediction, target: Target, level: float, outside: Columns, notes: list[str]) -> bytes:
     """The whole answer; what no JSON number can hold is null."""
-    columns = {name: _plain(values) for name, values in target.answer(prediction, level).items()}
+    columns = {name: _plain(values) for name, values in (target.answer(prediction, level) | outside).items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     answer = {"target": target.name, "task": target.task, "level": level, "predictions": rows, "notes": notes}
     return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
 
 
-def as_csv(prediction: Prediction, target: Target, level: float) -> bytes:
+def as_csv(prediction: Prediction, target: Target, level: float, outside: Columns) -> bytes:
     """One line per row under a header, as `darkbayes predict` writes them."""
-    columns = target.table(prediction, level)
+    columns = target.table(prediction, level) | outside
     text = io.StringIO(newline="")
     rows = zip(*map(_plain, columns.values()), strict=True)
     cells = ([text_of(value) if isinstance(value, bool) else value for value in row] for row in rows)

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_positive, require_share
+from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.model.posterior import Posterior
 from darkbayes.types import Array, Key, PyTree
+
+TINY = 1e-12  # Variances below which draws are taken to agree.
 
 
 class Context(NamedTuple):
@@ -183,6 +185,50 @@ def mixup() -> Queries:
         partner = jax.random.permutation(pair_key, x)
         weight = jax.random.uniform(weight_key, (len(x),) + (1,) * (x.ndim - 1), x.dtype)
         return partner + weight * (x - partner)
+
+    return queries
+
+
+def disagreement(
+    start: Queries,
+    steps: int = 2,
+    size: float = 1.0,
+    low: jax.typing.ArrayLike = -np.inf,
+    high: jax.typing.ArrayLike = np.inf,
+) -> Queries:
+    """Queries moved to where the draws at hand disagree more: there is what a student has to learn of doubt.
+
+    Each step ascends the logarithm of the variance over draws of what they predict (probabilities, or means), by a
+    length that is random up to `size`, so that queries lie all along the way.
+
+    Args:
+        start: where the ascents begin.
+        steps: how many steps each takes.
+        size: the longest step, in units of the inputs.
+        low, high: bounds that queries keep to, one number or one per feature; where they are equal, nothing moves.
+
+    Returns:
+        The generator.
+    """
+    require_count("steps", steps)
+    require_positive("size", size)
+
+    def spread(x: Array, context: Context) -> Array:
+        predict = context.posterior.distribution
+        said = jax.vmap(lambda draw: predict(draw, x).outputs())(context.draws)
+        return jnp.sum(jnp.log(jnp.sum(jnp.var(said, axis=0), axis=-1) + TINY))
+
+    def queries(key: Key, x: Array, context: Context) -> Array:
+        start_key, size_key = jax.random.split(key)
+        x = start(start_key, x, context)
+        rows, last = (len(x),) + (1,) * (x.ndim - 1), tuple(range(1, x.ndim))
+        least, most = (jnp.broadcast_to(jnp.asarray(bound, x.dtype), x.shape) for bound in (low, high))
+        for length in size * jax.random.uniform(size_key, (steps, *rows), x.dtype):
+            slope = jnp.where(least < most, jax.grad(spread)(x, context), 0.0)
+            steep = jnp.sqrt(jnp.sum(slope**2, axis=last, keepdims=True))
+            moved = x + length * jnp.where(jnp.isfinite(steep) & (steep > 0), slope / (steep + TINY), 0.0)
+            x = jnp.where(least < most, jnp.clip(moved, least, most), x)
+        return x
 
     return queries
 

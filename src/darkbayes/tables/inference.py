@@ -12,7 +12,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import NUMBER, missing_in
 from darkbayes.tables.columns import Column, Table, listed, require_columns, unusable
-from darkbayes.tables.schema import Category, Number, TableSchema, standardising
+from darkbayes.tables.schema import REACH, Category, Number, TableSchema, standardising
 
 LEAST_ROWS = 10  # Rows with a target that a table must have.
 FEW_ROWS = 50  # Rows with a target below which a note warns that they are few.
@@ -66,7 +66,7 @@ def infer_inputs(
     # In all rows: whether a table is accepted must not depend on which of them train.
     _require_finite(table, [name for name in table.columns if name not in ignore], usable)
     columns, ignored = _inputs(table, targets, set(ignore), rows, chosen, notes)
-    schema = TableSchema(columns, None, ignored)
+    schema = TableSchema(columns, None, ignored, REACH)
     if (width := schema.shape[0]) > MOST_WIDTH:
         problem = f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out"
         raise InvalidInput(problem, option="ignore")

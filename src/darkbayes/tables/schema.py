@@ -3,7 +3,8 @@
 A `Frame` maps a column's name to its values: float64 for numbers, NaN where one is missing; strings for categories,
 None where one is missing. The inputs of the network are, in this order,
 
-    every number, standardised and clipped to `REACH` standard deviations, the median where it is missing;
+    every number, standardised and bent into `reach` standard deviations beyond the range that was seen, the median
+        where it is missing;
     for every number that had missing values when the schema was made, whether it is missing;
     for every category of every column of categories, whether it is this one;
         after them, if the column had missing values when the schema was made, whether it is missing.
@@ -17,7 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-REACH = 100.0  # Standard deviations beyond which a number is taken to be just there: so far out nothing was ever seen.
+FARTHEST = 100.0  # Standard deviations beyond which a number is taken to be just there: outliers may be farther out.
+REACH = 10.0
+"""Standard deviations beyond the range that was seen within which a number counts, for teacher and student alike.
+
+A student knows of its teacher's doubt where it has asked. So it asks within this reach, and whatever lies farther out
+is taken to be at its end: the doubt there holds from there on.
+"""
 Frame = dict[str, np.ndarray]
 Stored = TypeVar("Stored")
 
@@ -40,6 +47,12 @@ class Number:
     whole: bool
     """Whether all values were whole numbers."""
 
+    def unlike(self, value: float) -> str:
+        """How a value is unlike all that were seen."""
+        if np.isnan(value):
+            return "is missing"
+        return f"{value:.6g} is below {self.low:.6g}" if value < self.low else f"{value:.6g} is above {self.high:.6g}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Category:
@@ -49,6 +62,10 @@ class Category:
     categories: tuple[str, ...]
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
+
+    def unlike(self, value: str | None) -> str:
+        """How a value is unlike all that were seen."""
+        return "is missing" if value is None else f"{value!r} is unknown"
 
 
 def standardising(values: np.ndarray) -> tuple[float, float]:
@@ -66,6 +83,9 @@ class TableSchema:
     """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Columns that are not read, and why."""
+    reach: float | None = None
+    """Standard deviations beyond the range that was seen into which numbers are bent; None for no bend, as in files
+    that were written before there was one."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -74,6 +94,12 @@ class TableSchema:
     @property
     def categories(self) -> tuple[Category, ...]:
         return tuple(column for column in self.columns if isinstance(column, Category))
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The range of every number that was seen, standardised: ``[2, numbers]``."""
+        ends = [[(end - column.center) / column.scale for column in self.numbers for end in (column.low, column.high)]]
+        return np.clip(np.reshape(ends, (-1, 2)).T, -FARTHEST, FARTHEST)
 
     @property
     def wanted(self) -> dict[str, tuple[str, ...] | None]:
@@ -112,6 +138,15 @@ class TableSchema:
             matrices["categories"] = np.frompyfunc(lambda text: "" if text is None else text, 1, 1)(texts)
         return matrices
 
+    def bent(self, scaled: Any) -> Any:
+        """Standardised numbers as a network gets them: as they are inside the range that was seen, and beyond it less
+        and less far out. An array, or a value of an ONNX graph that is being written."""
+        if self.reach is None:
+            return np.maximum(np.minimum(scaled, FARTHEST), -FARTHEST)
+        low, high = self.ends
+        inside = np.maximum(np.minimum(scaled, high), low)
+        return inside + self.reach * np.tanh((scaled - inside) / self.reach)
+
     def encode(self, frame: Frame) -> np.ndarray:
         """The network's inputs, ``[rows, width]``, in float32."""
         matrices, parts = self.matrices(frame), []
@@ -122,11 +157,37 @@ class TableSchema:
             # What overflows is far beyond the reach, and ends there.
             with np.errstate(over="ignore"):
                 scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
-            parts += [np.clip(scaled, -REACH, REACH), missing[:, [column.flagged for column in numbers]]]
+            parts += [self.bent(scaled), missing[:, [column.flagged for column in numbers]]]
         for k, column in enumerate(self.categories):
             names = [*column.categories, ""] if column.flagged else list(column.categories)
             parts.append(matrices["categories"][:, k, None] == np.asarray(names, object))
         return np.concatenate(parts, axis=1, dtype=np.float32)
+
+    def outside(self, frame: Frame) -> dict[str, np.ndarray]:
+        """In a column of its own, what of each row is unlike all that was seen, in words; None where nothing is.
+
+        >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
+        >>> schema = TableSchema((size, Category("colour", ("blue", "red"), flagged=True)), target=None)
+        >>> rows = {"size": np.asarray([0.5, 30.0]), "colour": np.asarray(["red", "green"], object)}
+        >>> schema.outside(rows)["outside"].tolist()
+        [None, "size 30 is above 1; colour 'green' is unknown"]
+        """
+        reasons: dict[int, list[str]] = {}
+        for column in self.columns:
+            values = frame[column.name]
+            if isinstance(column, Category):
+                known = {*column.categories, *[None] * column.flagged}
+                apart = np.flatnonzero([value not in known for value in values.tolist()])
+            else:
+                values = values.astype(np.float64)
+                within = (values >= column.low) & (values <= column.high)
+                apart = np.flatnonzero(~within & ~(np.isnan(values) & column.flagged))
+            for row in apart.tolist():
+                reasons.setdefault(row, []).append(f"{column.name} {column.unlike(values[row])}")
+        texts = np.full(len(next(iter(frame.values()), ())), None, object)
+        for row, parts in reasons.items():
+            texts[row] = "; ".join(parts)
+        return {"outside": texts}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +211,10 @@ class ImageSchema:
 
     def encode(self, images: np.ndarray) -> np.ndarray:
         return ((np.asarray(images, np.float32) - np.float32(self.center)) / np.float32(self.scale)).astype(np.float32)
+
+    def outside(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Nothing: all images have values from 0 to 255."""
+        return {}
 
 
 Schema = TableSchema | ImageSchema

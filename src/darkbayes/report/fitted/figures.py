@@ -219,3 +219,26 @@ def _limit(axis: Any, lines: list[np.ndarray], seen: np.ndarray, log: bool, floo
         _logarithmic(axis, "y")
     else:
         axis.set_ylim(0.0 if floor else low, high)
+
+
+def excursions(courses: list[dict[str, Any]]) -> Drawing:
+    """The uncertainty of student and teacher along columns, in units of the teacher's where rows were seen."""
+    rows = -(-len(courses) // 2)
+    with panels(rows, 2, size=(WIDTH, 0.6 + 1.6 * rows), style=SMALL, sharey=True) as (figure, axes):
+        for axis, course in zip(axes.flat, courses, strict=False):
+            values, (low, high) = np.asarray(course["values"]), course["seen"]
+            usual = np.median(np.asarray(course["teacher"])[(values >= low) & (values <= high)])
+            for name, label in (("teacher", "sgld"), ("student", "student")):
+                drawn = np.minimum(np.asarray(course[name]) / usual, MOST_DRAWN)
+                axis.semilogy(values, drawn, label=name, color=LOOKS[label]["color"], ls=LOOKS[label]["ls"])
+            for ends in ((values[0], low), (high, values[-1])):
+                axis.axvspan(*ends, color="#eeeeee", zorder=0)
+            axis.set_xlim(values[0], values[-1])
+            axis.set_xlabel(cut(course["column"], 24))
+        for empty in axes.flat[len(courses) :]:
+            empty.set_axis_off()
+        for axis in axes[:, 0]:
+            axis.set_ylabel("times the usual")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    return figure

@@ -28,6 +28,7 @@ class FittedRun:
     examples: list[dict[str, Any]]
     images: np.ndarray | None
     dependence: list[dict[str, Any]]
+    excursions: list[dict[str, Any]]
     curve: list[dict[str, Any]]  # What the distillation wrote as it went.
 
     @property
@@ -67,13 +68,13 @@ def read_run(folder: Path) -> FittedRun:
     cases = "rows" if isinstance(schema, TableSchema) else "images"
     path = folder / "held-out.safetensors"
     held = _read_held(path, schema.target, results["rows"], cases) if path.exists() else None
-    paths = (folder / f"{name}.json" for name in ("examples", "dependence"))
-    examples, dependence = (read_json(path) if path.exists() else [] for path in paths)
+    paths = (folder / f"{name}.json" for name in ("examples", "dependence", "excursions"))
+    examples, dependence, excursions = (read_json(path) if path.exists() else [] for path in paths)
     path = folder / "examples.safetensors"
     images = read_arrays(path)["images"] if path.exists() else None
     path = folder / "student" / "metrics.jsonl"
     curve = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, curve)
+    return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, excursions, curve)
 
 
 def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:

@@ -13,7 +13,7 @@ from darkbayes.outcomes.words.base import Example, HeldOut, Words
 from darkbayes.report import teachers
 from darkbayes.report.figures import Drawing, learning_curves
 from darkbayes.report.fitted import words
-from darkbayes.report.fitted.figures import SIZE, drawn
+from darkbayes.report.fitted.figures import SIZE, drawn, excursions
 from darkbayes.report.fitted.folder import FittedRun, read_run
 from darkbayes.report.page import data_uri, write_page
 from darkbayes.report.tables import METRICS, Table, number, pivot
@@ -46,6 +46,7 @@ def write_fitted(folder: Path) -> Path:
         least_sure=_least_sure(run, outputs),
         fidelity=_cards([(own, picture) for own, one in outputs for picture in (own.answers(one), own.doubts(one))]),
         learning=_learning(run),
+        excursions=excursions(run.excursions) if run.excursions else None,
         form=form,
         # The form of the target has a line of its own.
         notes=[note for note in run.facts["notes"] if not form or form not in note],
