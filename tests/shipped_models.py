@@ -1,5 +1,6 @@
 """Small exported students with random weights, for the tests of what ships and serves them."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import optax
 
 import darkbayes as db
 from darkbayes.outcomes import ClassTarget, NumberTarget, SeveralTarget
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.tables.schema import Category, ImageSchema, Number, Schema, TableSchema
 
 PRICE = NumberTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
@@ -46,6 +48,12 @@ RENT = NumberTarget("rent", "log", center=1.0, scale=0.5, low=1.0, high=9.0)
 PAIR = TableSchema(HOUSES.columns, SeveralTarget((PRICE, RENT)))
 PLANE = TableSchema((number("east", -3, 3), number("north", -2, 2)), ClassTarget("side", ("false", "true"), "boolean"))
 FIELD = TableSchema(PLANE.columns, PRICE)
+PROMISED = {
+    "promised": TableSchema(HOUSES.columns, replace(PRICE, guarantee=Guarantee(0.8, 50, (2.2,)))),
+    "promised pair": TableSchema(HOUSES.columns, replace(PAIR.target, guarantee=Guarantee(0.8, 50, (0.9, 7.1)))),
+    "promised kinds": TableSchema(HOUSES.columns, replace(FLOWERS.target, guarantee=Guarantee(0.8, 50, (1.3,)))),
+}
+"""Those with a guarantee."""
 DIGITS = ImageSchema(1, 8, 8, center=78.0, scale=96.0, target=ClassTarget("digit", tuple("0123456789"), "integer"))
 
 SCHEMAS: dict[str, Schema] = {
@@ -57,6 +65,7 @@ SCHEMAS: dict[str, Schema] = {
     "plane": PLANE,
     "field": FIELD,
     "digits": DIGITS,
+    **PROMISED,
 }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
@@ -42,6 +43,19 @@ def test_probabilities_are_of_the_labels_that_were_given(classifier: db.Distille
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
     with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):
         classifier.log_score(frame[:1], ["free"])
+
+
+def test_sets_of_classes_hold_the_truth_as_often_as_was_asked() -> None:
+    frame, price = houses(400)
+    noise = np.random.default_rng(99).random(2_400)
+    labels = np.where((price > 0.7) ^ (noise[:400] < 0.3), "dear", "cheap")
+    fitted = db.DistilledClassifier(**SMALL, guarantee=0.8).fit(frame, labels)
+    new, price = houses(2_000, seed=5)
+    labels = np.where((price > 0.7) ^ (noise[400:] < 0.3), "dear", "cheap")
+    sets = fitted.predict_set(new)
+    assert sets.any(axis=1).all()
+    held = np.mean(sets[np.arange(2_000), np.searchsorted(fitted.classes_, labels)])
+    assert held >= stats.beta(65, 16).ppf(1e-4)  # Of 80 rows that calibrate, the 65th is the bound.
 
 
 @pytest.mark.parametrize("labels", [[False, True], [-1, 7], [0.0, 2.0], ["?", "NA"]])

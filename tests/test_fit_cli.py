@@ -97,7 +97,7 @@ def kinds(tmp_path_factory) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         streams = Streams(patch)
         short_fits.shorten(patch)
-        fit(source, "kind", out, "--json")
+        fit(source, "kind", out, "--json", "--guarantee", "0.8")
     return Run(source, out, streams.out.getvalue(), streams.err.getvalue())
 
 
@@ -124,7 +124,15 @@ def numbers(rows: list[dict[str, str]], name: str) -> np.ndarray:
 
 def test_a_fit_leaves_a_student_its_scores_and_a_report(prices):
     assert {path.name for path in prices.out.iterdir()} == {
-        *("began.json", "config.json", "dependence.json", "examples.json", "fit.json", "held-out.safetensors"),
+        *(
+            "began.json",
+            "config.json",
+            "dependence.json",
+            "examples.json",
+            "excursions.json",
+            "fit.json",
+            "held-out.safetensors",
+        ),
         *("report.html", "results.json", "schema.json", "student", "student.onnx", "student.safetensors"),
     }
     assert f"student: {prices.out / 'student.onnx'}" in prices.printed
@@ -144,6 +152,28 @@ def test_a_fit_tells_its_choices_and_how_to_go_on_after_an_interruption(prices):
 def test_a_fit_prints_json_and_nothing_else_if_asked(kinds):
     assert json.loads(kinds.printed)["experiment"] == "fit"
     assert "- 'kind' is one of 2 classes: 'large', 'small'" in kinds.told
+
+
+def test_a_guarantee_is_in_the_results_the_report_the_student_and_its_predictions(kinds, tmp_path):
+    facts, results = (json.loads((kinds.out / f"{name}.json").read_text()) for name in ("fit", "results"))
+    guarantee = facts["guarantee"]
+    assert (guarantee["level"], guarantee["rows"]) == (0.8, 12)
+    assert "in a test, half of these cases calibrated and" in guarantee["test"]
+    (row,) = [row for row in results["rows"] if row["metric"] == "guaranteed_80"]
+    assert (row["method"], row["examples"]) == ("student", 6)
+    assert guarantee["change"] in (kinds.out / "report.html").read_text()
+    assert Shipped(kinds.out).schema.target.guarantee.rows == 12
+    cli.main(["predict", str(kinds.out), str(kinds.source), "-o", str(tmp_path / "p.csv"), "--quiet"])
+    assert {row["set_80"] for row in rows_of(tmp_path / "p.csv")} <= {"large", "small", "large|small"}
+
+
+def test_a_guarantee_with_too_few_rows_says_how_many_are_needed(prices, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        fit(prices.source, "y", tmp_path / "run", "--guarantee", "0.95")
+    assert stop.value.code == 2
+    assert (
+        "--guarantee 0.95 needs 19 rows that are held out to calibrate it, and there are 12" in capsys.readouterr().err
+    )
 
 
 def test_a_finished_fit_is_not_overwritten_and_not_resumed_with_other_options(prices, capsys):

@@ -302,7 +302,6 @@ def test_a_score_of_classes_is_refused_for_numbers(metric: Any) -> None:
     [
         (metrics.rmse, "rmse is no score of a ClassPrediction: it has log_likelihood, error, brier, ece"),
         (metrics.crps, "a ClassPrediction has no crps: use a score that is defined for it"),
-        (metrics.coverage, "a ClassPrediction has no covered: use a score that is defined for it"),
     ],
     ids=lambda case: getattr(case, "__name__", ""),
 )

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shipped_models
+from darkbayes import cli
 from darkbayes.errors import InvalidInput
 from darkbayes.serve import make_app
 from darkbayes.shipped import Shipped
@@ -31,6 +32,7 @@ with warnings.catch_warnings():
 SCHEMA = shipped_models.STREETS
 NAMES = [column.name for column in SCHEMA.columns]
 REFUSED = "refused"
+CSV = {"content-type": "text/csv", "accept": "text/csv"}
 
 ODD = (
     "", " ", "12", " 12 ", "\t12", "\u00a012\u2003", "\u3000", "+12", "-12", "12.", ".5", "1e3", "1E+3", "1e400",
@@ -158,6 +160,52 @@ def test_what_a_row_is_does_not_depend_on_the_rows_beside_it(tmp_path_factory, c
     whole = from_columns(dict(zip(NAMES, columns, strict=True)))
     for k, frame in enumerate(alone):
         assert known(tried(lambda k=k: frame_of(whole, SCHEMA, np.asarray([k])))) == known(frame)
+
+
+@pytest.mark.parametrize("name", shipped_models.PROMISED)
+def test_all_show_the_same_guaranteed_intervals_and_sets(tmp_path, capsys, name):
+    run, new, out = (tmp_path / part for part in ("run", "new.csv", "out.csv"))
+    model, rng = Shipped(shipped_models.write(run, name)), np.random.default_rng(0)
+    columns = {"rooms": rng.integers(1, 10, 40), "crime rate": rng.random(40), "distance": 40 * rng.random(40)}
+    rows, target = pd.DataFrame(columns | {"colour": rng.choice(shipped_models.COLOURS, 40)}), model.schema.target
+    frame = frame_of(from_columns(rows), model.schema)
+    prediction = model.predict(frame)
+    table, answer = target.table(prediction, 0.8), target.answer(prediction, 0.8)
+    assert any(column.startswith(("lower_80", "price_lower_80", "set_80")) for column in table)
+    # Files of predictions, and the service.
+    rows.to_csv(new, index=False)
+    cli.main(["predict", str(run), str(new), "-o", str(out), "--quiet"])
+    with TestClient(make_app(model)) as client:
+        said = client.post("/predict", json={"rows": rows.astype(object).to_dict("records")}).json()
+        text = client.post("/predict", content=new.read_bytes(), headers=CSV).text
+        assert client.get("/schema").json()["target"]["words"]["guarantee"] == target.promise
+    for shown in (out.read_text(), text):
+        lines = pd.read_csv(io.StringIO(shown), dtype={"set_80": str})
+        pd.testing.assert_frame_equal(lines[list(table)], pd.DataFrame(table), check_dtype=False, rtol=1e-6)
+    assert said["level"] == 0.8
+    for key in {"interval", "set"} & set(answer):
+        for row, expected in zip(said["predictions"], answer[key], strict=True):
+            np.testing.assert_allclose(row[key], np.asarray(expected, float), rtol=1e-6)
+    # Scores, of truths that the predictions hold and others.
+    truth = {column: rng.choice(texts or [0.5, 15.0, 500.0], 40) for column, texts in target.columns.items()}
+    rows.assign(**truth).to_csv(new, index=False)
+    capsys.readouterr()
+    cli.main(["evaluate", str(run), str(new), "--json", "--quiet"])
+    scores = {row["metric"]: row["mean"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    held = prediction.covered(target.truth(target.joined(truth)), 0.8).mean()
+    assert 0 < held < 1
+    assert scores.get("coverage_80", scores.get("set_coverage_80")) == pytest.approx(held)
+
+
+def test_a_graph_itself_says_which_classes_are_in_the_set(tmp_path):
+    model, rng = Shipped(shipped_models.write(tmp_path, "promised kinds")), np.random.default_rng(0)
+    rows = {"rooms": rng.integers(1, 10, 40), "crime rate": rng.random(40), "distance": 40 * rng.random(40)}
+    frame = frame_of(from_columns(rows | {"colour": rng.choice(shipped_models.COLOURS, 40)}), model.schema)
+    prediction: Any = model.predict(frame)
+    sets = prediction.sets(0.8)
+    np.testing.assert_array_equal(model._session.run(["set"], model.schema.matrices(frame))[0], sets)
+    assert sets.any(axis=1).all()
+    assert not sets.all()
 
 
 def test_a_column_that_is_missing_is_refused_by_all(client):

@@ -18,6 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
+from darkbayes.shipped import Shipped
+from darkbayes.tables import frame_of, from_columns
 from houses import LONGER, ONE_NOISE, SMALL, houses, pass_check
 
 LONGER, SMALL = LONGER | ONE_NOISE, SMALL | ONE_NOISE
@@ -114,6 +116,39 @@ def test_grid_searches_pipelines_and_folds_compile_once(further_compilations: Co
     assert model.params_[0].weight.shape == (8, 8)
     assert model.draws_.network[0].weight.shape[1:] == (4, 8)
     assert further_compilations == {}
+
+
+def test_a_guarantee_is_calibrated_on_rows_of_its_own_and_goes_wherever_the_student_goes(tmp_path: Path) -> None:
+    frame, price = houses(250, seed=3)
+    fitted = db.DistilledRegressor(**SMALL, guarantee=0.8).fit(frame, price)
+    guarantee = fitted.schema_.target.guarantee
+    assert (guarantee.level, guarantee.rows) == (0.8, 50)
+    assert "80% intervals hold the truth in at least 80% of new cases" in fitted.notes_[-1]
+    new, truth = houses(2_000, seed=4)
+    ends = fitted.predict_interval(new)
+    held = np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+    # Over draws of the rows that calibrate it is Beta(41, 10): below with probability 1e-4, and above.
+    low, high = stats.beta(41, 10).ppf([1e-4, 1 - 1e-4])
+    assert low <= held <= high
+    fitted.save(tmp_path / "saved")
+    np.testing.assert_array_equal(db.DistilledRegressor.load(tmp_path / "saved").predict_interval(new), ends)
+    shipped = Shipped("student.onnx", content=fitted.to_onnx())
+    shown = shipped.predict(frame_of(from_columns(new), shipped.schema)).interval(0.8)
+    np.testing.assert_allclose(np.concatenate(shown, axis=1), ends, rtol=1e-4, atol=1e-4)
+    with pytest.raises(db.InvalidInput, match=r"guarantee=0.8 needs rows that nothing was learnt from, not a warm"):
+        fitted.set_params(warm_start=True).fit(frame, price)
+
+
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [
+        (0.99, "guarantee=0.99 needs 198 rows, half of them to calibrate it, not 100"),
+        (1.0, "guarantee must lie between"),
+    ],
+)
+def test_a_guarantee_that_rows_cannot_give_is_refused_before_anything_is_fitted(level: float, message: str) -> None:
+    with pytest.raises(db.InvalidInput, match=message):
+        db.DistilledRegressor(**SMALL, guarantee=level).fit(*houses(100))
 
 
 def test_a_warm_start_goes_on_from_what_was_learnt(regressor: db.DistilledRegressor) -> None:

@@ -24,6 +24,7 @@ from darkbayes.fit import (
     Options,
     Start,
     fit,
+    hold_out,
     infer_schema,
     make_posterior,
     make_student,
@@ -32,6 +33,7 @@ from darkbayes.fit import (
 )
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
+from darkbayes.outcomes.guarantee import rows_needed
 from darkbayes.student import Student
 from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
 from darkbayes.tables.inference import infer_inputs
@@ -47,6 +49,7 @@ try:
 except ImportError:
     raise ImportError('the estimators need scikit-learn 1.6 or newer: pip install "darkbayes[sklearn]"') from None
 
+CALIBRATING = 0.2  # The share of the rows that calibrates a guarantee.
 LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
 ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
@@ -86,6 +89,7 @@ class _Distilled(BaseEstimator):
         likelihood: str | None = None,
         head: str | None = None,
         prior: float | None = None,
+        guarantee: float | None = None,
         random_state: Any = None,
         warm_start: bool = False,
     ):
@@ -99,6 +103,7 @@ class _Distilled(BaseEstimator):
         self.likelihood = likelihood
         self.head = head
         self.prior = prior
+        self.guarantee = guarantee
         self.random_state = random_state
         self.warm_start = warm_start
 
@@ -133,8 +138,25 @@ class _Distilled(BaseEstimator):
                 raise InvalidInput(f"X holds an infinite number, in row {row} of column {name!r}: correct or remove it")
         return table
 
-    def _learn(self, table: Table, values: np.ndarray, schema: TableSchema) -> Self:
-        """Fit to columns and the values of the target, as its `encode` takes them."""
+    def _split(self, rows: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows to learn from, and those that calibrate the guarantee, if there is to be one."""
+        everything = np.arange(rows)
+        if self.guarantee is None:
+            return everything, everything[:0]
+        level = require_share("guarantee", self.guarantee)
+        if self._goes_on():
+            remedy = "set warm_start=False, or guarantee=None"
+            raise InvalidInput(f"guarantee={level} needs rows that nothing was learnt from, not a warm start: {remedy}")
+        number, needed = max(round(CALIBRATING * rows), rows_needed(level)), 2 * rows_needed(level)
+        if number > rows / 2:
+            raise InvalidInput(f"guarantee={level} needs {needed} rows, half of them to calibrate it, not {rows}")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return hold_out(rows, number / rows, seed, strata)
+
+    def _learn(
+        self, table: Table, values: np.ndarray, schema: TableSchema, rows: tuple[np.ndarray, np.ndarray]
+    ) -> Self:
+        """Fit to columns and the values of the target, as its `encode` takes them, split as `_split` has it."""
         options, start = self._options(), None
         keep_compiled()
         if self._goes_on():
@@ -147,14 +169,21 @@ class _Distilled(BaseEstimator):
                     )
                 options = dataclasses.replace(options, **{name: before})
             start = Start(self.draws_, self.params_)
-        data: Any = Data(schema.encode(frame_of(table, schema)), schema.target.encode(values))  # pyright: ignore[reportArgumentType]
+        train, held = rows
+        x, target = schema.encode(frame_of(table, schema)), schema.target
+        data: Any = Data(x[train], target.encode(values[train]))  # pyright: ignore[reportArgumentType]
         key = jax.random.key(int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)))
-        fitted = fit(data, schema.target, key, options, queries=table_queries(schema), start=start)
+        fitted = fit(data, target, key, options, queries=table_queries(schema), start=start)
         self.schema_ = schema
         self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
         self.options_, self.choices_ = fitted.options, fitted.choices
         self.notes_ = [*self.notes_, *fitted.notes]
         self.diagnosis_ = fitted.diagnosis.as_dict()
+        if self.guarantee is not None:
+            said = self._said(x[held])
+            target = target.guaranteed(said, target.truth(values[held]), self.guarantee)
+            self.schema_ = dataclasses.replace(schema, target=target)
+            self.notes_.append(f"{target.promise}; {target.change(said)}")
         return self
 
     @property
@@ -171,9 +200,11 @@ class _Distilled(BaseEstimator):
         ``log_prob``, of classes ``probs`` and ``log_prob``.
         """
         keep_compiled()
-        return self._target.own_unit(
-            predicted_by_student(self._student(), self.params_, self.schema_.encode(self._frame(X)))
-        )
+        return self._said(self.schema_.encode(self._frame(X)))
+
+    def _said(self, x: np.ndarray) -> Any:
+        """What the student says of encoded rows."""
+        return self._target.own_unit(predicted_by_student(self._student(), self.params_, x))
 
     def outside(self, X: Any) -> np.ndarray:
         """What of each row is unlike all that was seen at `fit`, in words; None where nothing is, ``[rows]``."""
@@ -283,6 +314,8 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         head: how the student does: mixture (the default) or gaussian.
         prior: the precision of the prior on biases; on weights it is so many times as large as a unit has inputs. None
             for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
+        guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
+            the rows calibrate it, and nothing is learnt from them. None for the student's own intervals.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
@@ -308,15 +341,17 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         if self._goes_on():
             if values.shape[1:] != (len(self._target.names),) * (values.ndim - 1):
                 raise InvalidInput(f"y has shape {values.shape}, but {self._target.name} was learnt: give the same")
-            return self._learn(table, values, self.schema_)
+            return self._learn(table, values, self.schema_, self._split(table.rows))
         names = _target_names(y, values, table)
         columns = from_columns(dict(zip(names, np.atleast_2d(values.T), strict=True))).columns
         together = dataclasses.replace(table, columns=table.columns | columns)
-        rows = np.arange(table.rows)
+        split = self._split(table.rows)
         task = NumberTarget.task if self.likelihood is None else AUTO
         kind = OUTCOMES.kind(columns, task, [], self.likelihood)
-        schema, _, self.notes_ = infer_schema(together, names, kind, usable=rows, rows=rows, chosen=True)
-        return self._learn(table, values, schema)
+        schema, _, self.notes_ = infer_schema(
+            together, names, kind, usable=np.arange(table.rows), rows=split[0], chosen=True
+        )
+        return self._learn(table, values, schema, split)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Points, or points and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
@@ -326,10 +361,15 @@ class DistilledRegressor(RegressorMixin, _Distilled):
         prediction = self.predict_dist(X)
         return tuple(map(_flat, (prediction.aim, prediction.std))) if return_std else _flat(prediction.aim)
 
-    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
-        """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several."""
-        require_share("level", level)
-        return np.stack(list(map(_flat, self.predict_dist(X).interval(level))), axis=-1)
+    def predict_interval(self, X: Any, level: float | None = None) -> np.ndarray:
+        """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several.
+
+        By default the level is that of the guarantee, or 0.9.
+        """
+        if level is not None:
+            require_share("level", level)
+        prediction = self.predict_dist(X)
+        return np.stack(list(map(_flat, prediction.interval(self._target.level if level is None else level))), axis=-1)
 
     def log_score(self, X: Any, y: Any) -> float:
         """The mean log density of the rows' numbers, in their own unit; larger is better."""
@@ -347,6 +387,7 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         random_state, warm_start: as of `DistilledRegressor`.
         likelihood, head: softmax is all there is.
         prior: as of `DistilledRegressor`.
+        guarantee: the share of new rows whose true class `predict_set` is to name, as of `DistilledRegressor`.
 
     Attributes:
         classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.
@@ -357,19 +398,23 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         table = self._read(X, reset=not self._goes_on())
         labels = _labels(self, X, y)
         if self._goes_on():
-            codes, schema = self._codes(labels), self.schema_
+            codes, schema, split = self._codes(labels), self.schema_, self._split(table.rows)
         else:
             self.classes_, codes = np.unique(labels, return_inverse=True)
             if len(self.classes_) == 1:
                 (only,) = self.classes_.tolist()
                 raise InvalidInput(f"y holds one class only, {only!r}: give examples of at least two classes")
-            rows, (name,) = np.arange(table.rows), _target_names(y, labels, table)
-            schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=rows, chosen=True)
+            rows, (name,), split = (
+                np.arange(table.rows),
+                _target_names(y, labels, table),
+                self._split(len(codes), codes),
+            )
+            schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=split[0], chosen=True)
             kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
             names = (str(text_of(label) if isinstance(label, Real) else label) for label in self.classes_.tolist())
             target = ClassTarget(name, tuple(names), kinds.get(self.classes_.dtype.kind, "text"))
             schema = dataclasses.replace(schema, target=target)
-        return self._learn(table, np.asarray(schema.target.classes, object)[codes], schema)
+        return self._learn(table, np.asarray(schema.target.classes, object)[codes], schema, split)
 
     def _codes(self, labels: np.ndarray) -> np.ndarray:
         """The number of each label in `classes_`."""
@@ -386,6 +431,13 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, ``[rows, classes]``."""
         return np.exp(self.predict_log_proba(X))
+
+    def predict_set(self, X: Any) -> np.ndarray:
+        """Which classes may be true of each row, ``[rows, classes]``: with `guarantee`, at least that share of them.
+
+        Without it, the most probable ones that have a probability of 0.9 together.
+        """
+        return self.predict_dist(X).sets(self._target.level)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """The logarithms of the probabilities, which are finite where these are too small to tell from zero."""

@@ -148,7 +148,7 @@ def ece(prediction: Any, y: Any) -> float:
 
 
 def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
-    """The share of targets inside the central interval of probability `level`.
+    """The share of targets inside the central interval, or the set of classes, of probability `level`.
 
     Args:
         prediction, y: what was predicted, and what is true, in the same unit.
@@ -157,7 +157,7 @@ def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
     Returns:
         The share.
     """
-    return float(np.mean(_offered(prediction, "covered")(y, level)))
+    return float(np.mean(prediction.covered(y, level)))
 
 
 @_explained

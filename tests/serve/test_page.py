@@ -129,6 +129,16 @@ def test_the_interval_is_of_the_level_chosen(opened):
     change(page, ("interval",), lambda: page.locator("#level").select_option("0.5"))
 
 
+def test_a_guarantee_is_told_and_its_level_is_the_one_that_is_shown_first(opened):
+    page = opened("promised")
+    assert page.locator("#level").input_value() == "0.8"
+    assert "80% intervals hold the truth" in page.locator("#guarantee-words").text_content()
+    page = opened("promised kinds")
+    assert "80% sets hold the truth" in page.locator("#guarantee-words").text_content()
+    assert "; 80 % guaranteed: " in page.locator("#probability").text_content()
+    assert opened("houses").locator("#guarantee-words").text_content() == ""
+
+
 def test_what_was_never_seen_is_told_and_predicted(opened):
     page = opened("houses")
     change(page, REAL, lambda: page.locator("#in0").fill("15"))

@@ -53,6 +53,9 @@ class Fit:
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
+    guarantee: Annotated[str, value("LEVEL")] = "auto"
+    """the share of new rows whose truth the intervals, or sets of classes, are to hold, whatever the model: the rows
+    held out calibrate them. auto: 0.9 if at least 100 are held out; or none"""
     hidden: Annotated[tuple[int, ...], value("WIDTH ...", default=False)] = ()
     """widths of the hidden layers of the network that is sampled; by default those that predict best on rows set
     aside"""
@@ -78,8 +81,9 @@ class Fit:
         if not self.source.exists():
             raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.compiled import keep_compiled
-        from darkbayes.fit import Options, fingerprint, fit_folder
-        from darkbayes.report import chains_line, write_report
+        from darkbayes.files import read_json
+        from darkbayes.fit import Options, fingerprint, fit_folder, guarantee_level
+        from darkbayes.report import chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
 
         name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
@@ -91,15 +95,19 @@ class Fit:
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         keep_compiled()
         prepared = self._prepared()
+        level = guarantee_level(self.guarantee, prepared.facts["held_out"])
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not.
         config = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
         config |= {"source": self.source.name, "sha256": fingerprint(self.source)}
-        results = fit_folder(prepared, config, options, self.seed, out, resume=self.resume, quiet=self.quiet)
+        how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
+        results = fit_folder(prepared, config, options, self.seed, out, **how)
         page = write_report(out)
         common.show(results, self.json)
         if not self.json:
             print(f"chains: {chains_line(results)}")
+            if promised := guarantee_line(read_json(out / "fit.json")):
+                print(f"guarantee: {promised}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
 
     def _prepared(self) -> Any:
@@ -132,7 +140,8 @@ class Predict:
     """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
-    level: Annotated[float, value("SHARE")] = 0.9  # the probability that the intervals hold (regression)
+    level: Annotated[float | None, value("SHARE", default=False)] = None
+    """the probability that the intervals hold (regression); by default that of the guarantee, or 0.9"""
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
     quiet: Quiet = False
@@ -144,7 +153,7 @@ class Predict:
         from darkbayes.tables.writing import TableWriter
 
         shipped = Shipped(self.folder)
-        require_share("--level", self.level)
+        level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
         batches = _batches(self, shipped.schema)
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
@@ -155,7 +164,7 @@ class Predict:
 
             def write(prediction: Any, places: Any, outside: Any) -> None:
                 numbered = {} if unit is None else {unit: places}
-                writer.write(numbered | shipped.schema.target.table(prediction, self.level) | outside)
+                writer.write(numbered | shipped.schema.target.table(prediction, level) | outside)
 
             for batch in batches:
                 write(shipped.predict(batch.inputs), batch.places, shipped.schema.outside(batch.inputs))
@@ -197,11 +206,11 @@ class Evaluate:
                     apart += len(reasons) - len(rows)
                 show_progress(batches.num_rows, total=batches.estimate)
         common.tell(batches.notes, self.quiet)
-        rows = scores.rows("student")
         if 0 < apart < batches.num_rows:
-            common.tell([f"{apart} of {batches.num_rows} rows are unlike all that was seen"], self.quiet)
-            rows += inside.rows("student, other rows")
-        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": rows}, self.json)
+            without = inside.result()["log_likelihood"].value
+            beyond = f"{apart} of {batches.num_rows} rows are unlike all that was seen"
+            common.tell([f"{beyond}; without them the log likelihood is {without:.4g}"], self.quiet)
+        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
 
 
 def _batches(command: Predict | Evaluate, schema: Any) -> Any:

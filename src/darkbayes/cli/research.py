@@ -18,13 +18,15 @@ from darkbayes.errors import InvalidInput
 class Reproduce:
     """Run an experiment of the paper."""
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt"]]
+    experiment: tyro.conf.Positional[
+        Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt", "conformal"]
+    ]
     """which experiment"""
     preset: Annotated[
         Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
     ] = None
     """best, the default: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that
-    tunes itself (toy2d, toy1d). automatic (uci, doubt), default (tables): what `fit` does. quick: smaller"""
+    tunes itself (toy2d, toy1d). automatic (uci, doubt), default (tables, conformal): what `fit` does. quick: smaller"""
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
@@ -32,7 +34,8 @@ class Reproduce:
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
-    """which data sets (uci, tables, doubt); others, and more trials, may be added to the same folder by --resume"""
+    """which data sets (uci, tables, doubt, conformal); others, and more trials, may be added to the same folder by
+    --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
     """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
     seed: Number = 0  # the same seed gives the same bits on the same machine

@@ -26,7 +26,11 @@ class Value(NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any) -> "Value":
         cast = self.graph.add("Cast", self, to=_type(dtype))
-        return Value(self.graph, cast.name, dtype)
+        return cast.of_type(dtype)
+
+    def of_type(self, dtype: Any) -> "Value":
+        """The same value, whose operator returns another type than it was given."""
+        return Value(self.graph, self.name, dtype)
 
     def columns(self, places: Any) -> "Value":
         """Those along the second axis."""

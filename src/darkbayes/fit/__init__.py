@@ -11,9 +11,11 @@ from darkbayes.fit.choosing import make_posterior as make_posterior
 from darkbayes.fit.exporting import export_folder as export_folder
 from darkbayes.fit.exporting import load_folder as load_folder
 from darkbayes.fit.folder import fit_folder as fit_folder
+from darkbayes.fit.folder import guarantee_level as guarantee_level
 from darkbayes.fit.plugin import plug_in as plug_in
 from darkbayes.fit.prepare import Prepared as Prepared
 from darkbayes.fit.prepare import fingerprint as fingerprint
+from darkbayes.fit.prepare import hold_out as hold_out
 from darkbayes.fit.prepare import infer_schema as infer_schema
 from darkbayes.fit.prepare import prepare_images as prepare_images
 from darkbayes.fit.prepare import prepare_table as prepare_table

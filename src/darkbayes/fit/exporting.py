@@ -80,6 +80,8 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     loss = read_json(folder / "fit.json").get("int8_loss") if on is None else _loss_on(on, content, small, schema)
     write_bytes(path, small)
     size = f"{path}: {len(small):,} bytes instead of {len(content):,}"
+    if schema.target.guarantee is not None:
+        size += "; its guarantee was calibrated with weights in full, and evaluate tells what is left of it"
     if loss is None:
         return [size, "what this loses is not known, for no rows were held out: measure it with --on FILE"]
     where = "the rows held out" if on is None else on

@@ -22,6 +22,8 @@ import jax
 import numpy as np
 
 from darkbayes.checkpoints import named_leaves
+from darkbayes.errors import InvalidInput, require_share
+from darkbayes.estimates import estimate
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import sharing
@@ -31,18 +33,29 @@ from darkbayes.fit.insights import dependence
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
-from darkbayes.metrics import Scores, kept_gain
-from darkbayes.outcomes import Prediction
+from darkbayes.metrics import LEVEL, Scores, kept_gain
+from darkbayes.outcomes import Prediction, Target
+from darkbayes.outcomes.guarantee import by_chance, counted, rows_needed
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
 from darkbayes.tables.schema import TableSchema, schema_to_dict
 
+LEAST_CALIBRATING = 100
+"""Rows held out from which on there is a guarantee unless it is not wanted."""
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""
 
 
 def fit_folder(
-    prepared: Prepared, config: dict[str, Any], options: Options, seed: int, out: Path, *, resume: bool, quiet: bool
+    prepared: Prepared,
+    config: dict[str, Any],
+    options: Options,
+    seed: int,
+    out: Path,
+    *,
+    guarantee: float | None = None,
+    resume: bool,
+    quiet: bool,
 ) -> dict[str, Any]:
     """Fit, score and export.
 
@@ -52,6 +65,7 @@ def fit_folder(
         options: of the fit.
         seed: where the randomness comes from.
         out: the run's folder.
+        guarantee: the share of new rows whose truth intervals or sets are to hold; the rows held out calibrate it.
         resume: whether to go on with the run that the folder holds.
         quiet: whether to show no progress bars.
 
@@ -71,9 +85,7 @@ def fit_folder(
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
     content = to_onnx(fitted.student, fitted.params, schema)
     shipped = Shipped(out / MODEL, content=content)
-    write_json(out / "schema.json", schema_to_dict(schema))
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
-    write_bytes(out / MODEL, content)
     facts, rows = _facts(prepared, fitted), []
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
@@ -96,6 +108,12 @@ def fit_folder(
         rows = _scored(prepared, predictions, facts["draws"])
         _keep(prepared, predictions, out)
         facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
+        if guarantee is not None:
+            target, facts["guarantee"], row = _guaranteed(prepared, predictions["student"], guarantee, seed)
+            rows, schema = [*rows, *row], dataclasses.replace(schema, target=target)
+            content = to_onnx(fitted.student, fitted.params, schema)
+    write_json(out / "schema.json", schema_to_dict(schema))
+    write_bytes(out / MODEL, content)
     write_json(out / "fit.json", facts)
     run.seconds = time.time() - began
     return run.finish("fit", "auto", rows, seed)
@@ -113,6 +131,57 @@ def _facts(prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
         "draws": len(jax.tree.leaves(fitted.draws)[0]),
         "notes": [*prepared.notes, *fitted.notes[1:]],  # The network has a line of its own.
     }
+
+
+def guarantee_level(asked: str, held_out: int) -> float | None:
+    """The level of the guarantee, None for no guarantee.
+
+    Args:
+        asked: a number, "none", or "auto": the usual level where enough rows are held out for its coverage to be what
+            it says within a few hundredths.
+        held_out: how many rows are.
+
+    Returns:
+        The level.
+
+    >>> guarantee_level("auto", 100), guarantee_level("auto", 99), guarantee_level("0.8", 4)
+    (0.9, None, 0.8)
+    """
+    if asked in ("auto", "none"):
+        return LEVEL if asked == "auto" and held_out >= LEAST_CALIBRATING else None
+    try:
+        level = require_share("--guarantee", float(asked))
+    except ValueError:
+        raise InvalidInput(f"--guarantee must be a share such as 0.9, auto or none, not {asked}") from None
+    if held_out < (needed := rows_needed(level)):
+        raise InvalidInput(
+            f"--guarantee {asked} needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}: "
+            "give more rows, a larger share (--held-out) or a lower level"
+        )
+    return level
+
+
+def _guaranteed(
+    prepared: Prepared, student: Prediction, level: float, seed: int
+) -> tuple[Target, dict[str, Any], list[dict[str, Any]]]:
+    """The target with its guarantee, which all rows held out calibrate; what it is and changes; and its test.
+
+    The student learnt from none of these rows, and its other scores do not depend on the guarantee. It is tested where
+    one half calibrates and the other is counted.
+    """
+    truth = prepared.truth
+    target = prepared.schema.target.guaranteed(student, truth, level)
+    held, rows = counted(student.strangeness(truth), level, seed).mean(axis=1), []
+    facts = {"level": level, "rows": len(truth), "promise": target.promise, "change": target.change(student)}
+    if len(held):
+        measured, chance = estimate(held), by_chance(level, len(truth) - len(held), len(held))
+        facts["test"] = (
+            f"in a test, half of these cases calibrated and {measured.value:.1%} of the other {len(held):,} were held "
+            f"(chance makes that {chance[0]:.0%} to {chance[1]:.0%})"
+        )
+        about = {"method": "student", "metric": f"guaranteed_{100 * level:g}", "mean": measured.value}
+        rows = [about | {"se": measured.error, "examples": len(held), "trials": 1, "held_out": len(held)}]
+    return target, facts, rows
 
 
 def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) -> list[dict[str, Any]]:

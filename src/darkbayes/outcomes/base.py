@@ -20,7 +20,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.metrics import RowScores
+from darkbayes.metrics import LEVEL, RowScores
+from darkbayes.outcomes.guarantee import Guarantee, calibrated
 from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
@@ -40,7 +41,12 @@ class Prediction(abc.ABC):
     """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
 
     Its fields are arrays with the rows along the first axis, or None for what is not known.
+
+    Args:
+        guarantee: what its intervals or sets promise, if they were calibrated.
     """
+
+    guarantee: Guarantee | None = dataclasses.field(default=None, kw_only=True)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that are known by name, from which the target's `prediction` makes the same again."""
@@ -94,6 +100,21 @@ class Prediction(abc.ABC):
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         """The parts of each row in every score that there is for such predictions (`darkbayes.metrics`)."""
 
+    @abc.abstractmethod
+    def strangeness(self, y: Any) -> np.ndarray:
+        """How far the truth lies from what is predicted, in the prediction's own terms, ``[rows, outputs]``.
+
+        It is zero or more, and what a guarantee holds are truths that are not too strange (`outcomes.guarantee`).
+        """
+
+    @abc.abstractmethod
+    def covered(self, y: Any, level: float) -> np.ndarray:
+        """Whether the interval, or the set of classes, of a level holds the truth, ``[rows, outputs]``."""
+
+    @abc.abstractmethod
+    def width(self, level: float) -> np.ndarray:
+        """How wide that interval is, or how many classes that set has, ``[rows, outputs]``."""
+
     def position(self, y: Any) -> np.ndarray:
         """The probability of a value below the truth, ``[rows]``; nothing where values have no order."""
         return np.empty(0)
@@ -120,6 +141,8 @@ class Target(abc.ABC):
 
     name: str
     """What it is called."""
+    guarantee: Guarantee | None
+    """What predictions of it promise, if they were calibrated."""
     task: ClassVar[str]  # What people call it.
     likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
@@ -204,7 +227,44 @@ class Target(abc.ABC):
 
     def own_unit(self, prediction: Any) -> Any:
         """What a network predicts of the encoded target, in the target's own unit."""
-        return prediction
+        return prediction if self.guarantee is None else dataclasses.replace(prediction, guarantee=self.guarantee)
+
+    # Guarantees
+
+    def guaranteed(self, prediction: Any, y: np.ndarray, level: float) -> Self:
+        """The same, whose predictions hold the truth of new rows with a probability of `level` at least.
+
+        Args:
+            prediction: what the student says of rows that it never saw, in the target's own unit.
+            y: the truth of these rows.
+            level: the share of rows like them whose truth is to lie in the interval, or in the set of classes.
+
+        Returns:
+            The target, of whose predictions `interval` or `sets` are calibrated.
+        """
+        guarantee = calibrated(prediction.strangeness(y), level)
+        return dataclasses.replace(self, guarantee=guarantee)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def level(self) -> float:
+        """That of intervals where nobody names one: the guarantee's, if there is one."""
+        return LEVEL if self.guarantee is None else self.guarantee.level
+
+    @property
+    def promise(self) -> str:
+        """The guarantee in words; nothing where there is none."""
+        if self.guarantee is None:
+            return ""
+        level, rows = f"{100 * self.guarantee.level:g}%", f"{self.guarantee.rows:,} cases that it never learnt from"
+        return (
+            f"{level} {self.held_by} hold the truth in at least {level} of new cases like those of the fit, by {rows}"
+        )
+
+    held_by: ClassVar[str]  # What holds the truth of a row, in the plural.
+
+    @abc.abstractmethod
+    def change(self, prediction: Any) -> str:
+        """What the guarantee makes of predictions, in words: "they are ..."; these may come without it."""
 
     # Predictions that come from a file, and go to one
 
@@ -231,7 +291,8 @@ class Target(abc.ABC):
 
     def described(self) -> dict[str, Any]:
         """What the service says of the target, and the words by which a page explains what it shows."""
-        return {"name": self.name, "words": {"noise": NOISE, "doubt": DOUBT, "arithmetic": self.arithmetic}}
+        words = {"noise": NOISE, "doubt": DOUBT, "arithmetic": self.arithmetic, "guarantee": self.promise}
+        return {"name": self.name, "words": words}
 
     @property
     @abc.abstractmethod

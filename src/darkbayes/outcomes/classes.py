@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import BINS, RowScores
 from darkbayes.outcomes.base import Choice, Prediction, Target, known
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.tables.cells import TRUTH, objects
 from darkbayes.tables.columns import Column, listed, texts_of
 from darkbayes.tables.schema import Frame, stored_as
@@ -19,6 +20,7 @@ MOST_CLASSES = 1000  # Classes that a target may have.
 MOST_COUNTED = 20  # Different whole numbers, from 0 or 1 without a gap, that are taken for classes; more are not.
 LEAST_SHARE = 3  # Rows per class, on average, that whole numbers must have to be taken for classes.
 DISTINCT = 0.9  # Share of different values above which they are too many for classes.
+BETWEEN = "|"  # What stands between the names of a set of classes in a file.
 LEAST_ENTROPY = 0.01  # Nats that are added where entropies are compared by their ratio.
 FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.
 
@@ -114,7 +116,39 @@ class ClassPrediction(Prediction):
             "error": RowScores(100.0 * ~right),
             "brier": RowScores((probs**2).sum(axis=-1) - 2 * own + 1),
             "ece": RowScores(right - confidence, bins),
-        }
+        } | self._set_scores(y)
+
+    def _set_scores(self, y: Any) -> dict[str, RowScores]:
+        if self.guarantee is None:
+            return {}
+        level, percent = self.guarantee.level, f"{100 * self.guarantee.level:g}"
+        held, sizes = self.covered(y, level)[:, 0], self.width(level)[:, 0]
+        return {f"set_coverage_{percent}": RowScores(held * 1.0), f"set_size_{percent}": RowScores(sizes)}
+
+    def strangeness(self, y: Any) -> np.ndarray:
+        """The logarithm of how improbable the class was."""
+        return -self.log_prob(y)[:, None]
+
+    def sets(self, level: float) -> np.ndarray:
+        """The classes that may be, ``[rows, classes]``: the most probable ones that have a probability of `level`.
+
+        With a guarantee of that level those that are not too strange: of all sets that hold the truth as often, these
+        are the smallest on average. The most probable class is one of them in any case.
+        """
+        require_share("level", level)
+        if self.guarantee is not None and level == self.guarantee.level:
+            return self.log_probs >= np.minimum(self.log_probs.max(axis=-1, keepdims=True), -self.guarantee.bounds[0])
+        order = np.argsort(-self.log_probs, axis=-1, kind="stable")
+        probs = np.take_along_axis(self.probs, order, axis=-1)
+        sets = np.empty(probs.shape, bool)
+        np.put_along_axis(sets, order, np.cumsum(probs, axis=-1) - probs < level, axis=-1)
+        return sets
+
+    def covered(self, y: Any, level: float) -> np.ndarray:
+        return np.take_along_axis(self.sets(level), self.codes(y)[..., None], axis=-1)
+
+    def width(self, level: float) -> np.ndarray:
+        return self.sets(level).sum(axis=-1, keepdims=True, dtype=np.float64)
 
     def scaled_log_prob(self, y: Any, temperature: float) -> np.ndarray:
         """The log probability of each row's class with the logits divided by `temperature`."""
@@ -138,17 +172,20 @@ class ClassTarget(Target):
         name: of its column.
         classes: by their names.
         kind: what they are in the user's own files.
+        guarantee: what sets of them promise, if they were calibrated.
     """
 
     name: str
     classes: tuple[str, ...]
     kind: Literal["text", "integer", "boolean"] = "text"
+    guarantee: Guarantee | None = None
 
     task: ClassVar[str] = "classification"
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
     heads: ClassVar[tuple[str, ...]] = ("softmax",)
     prior_precision: ClassVar[float] = 0.02
     views: ClassVar[tuple[str, ...]] = ("bars",)
+    held_by: ClassVar[str] = "sets"
 
     @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
@@ -241,8 +278,8 @@ class ClassTarget(Target):
         expected = arrays.get("expected_entropy")
         expected = None if expected is None else np.asarray(expected, np.float64)
         if "log_probs" in arrays:
-            return ClassPrediction(np.asarray(arrays["log_probs"], np.float64), expected)
-        return ClassPrediction.from_probs(arrays["probs"], expected)
+            return ClassPrediction(np.asarray(arrays["log_probs"], np.float64), expected, guarantee=self.guarantee)
+        return dataclasses.replace(ClassPrediction.from_probs(arrays["probs"], expected), guarantee=self.guarantee)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         number, last, logs = len(self.classes), np.asarray([1]), graph.add("LogSoftmax", parts["logits"], axis=1)
@@ -255,6 +292,9 @@ class ClassTarget(Target):
             expected = entropy * graph.add("Squeeze", graph.add("Sigmoid", parts["share"]), last)
             graph.output("expected_entropy", expected)
             graph.output("mutual_information", entropy - expected)
+        if self.guarantee is not None:
+            least = np.minimum(graph.add("ReduceMax", logs, last, keepdims=1), -self.guarantee.bounds[0])
+            graph.output("set", graph.add("GreaterOrEqual", logs, least).of_type(bool), [number])
 
     @property
     def labels(self) -> np.ndarray:
@@ -269,12 +309,15 @@ class ClassTarget(Target):
         answer = self.answer(prediction, level)
         headline = {name: answer.pop(name) for name in ("prediction", "probability")}
         each = {f"probability_{name}": probs for name, probs in zip(self.classes, answer.pop("probs").T, strict=True)}
+        if answer.pop("set", None) is not None:
+            names = [BETWEEN.join(np.asarray(self.classes, object)[row]) for row in prediction.sets(self.level)]
+            headline[f"set_{100 * self.level:g}"] = objects(names)
         return headline | each | answer
 
     def answer(self, prediction: ClassPrediction, level: float) -> dict[str, np.ndarray]:
         best = prediction.log_probs.argmax(axis=1) if len(prediction) else np.empty(0, np.int64)
         noise, doubt = prediction.parts
-        return {
+        answer = {
             "prediction": self.labels[best],
             "probability": prediction.probs.max(axis=1, initial=0.0),
             "entropy": prediction.entropy,
@@ -282,6 +325,13 @@ class ClassTarget(Target):
             "mutual_information": doubt,
             "probs": prediction.probs,
         }
+        if self.guarantee is not None:
+            answer["set"] = objects(self.labels[row].tolist() for row in prediction.sets(self.level))
+        return answer
+
+    def change(self, prediction: Any) -> str:
+        sizes = dataclasses.replace(prediction, guarantee=self.guarantee).width(self.level)
+        return f"they name {sizes.mean():.2f} classes on average, and {(sizes == 1).mean():.0%} of them a single one"
 
     @property
     def arithmetic(self) -> str:
@@ -302,6 +352,7 @@ class ClassTarget(Target):
         number: dict[str, Any] = {"type": ["number", "null"]}
         kind = {"text": "string", "integer": "integer", "boolean": "boolean"}[self.kind]
         doubt = "The epistemic part: doubt of the model, which more data of this kind would lower."
+        about = {"description": f"The classes that may be: {self.promise}."}
         return {
             "prediction": {"type": kind, "description": "The most probable class."},
             "probability": number | {"description": "Of that class."},
@@ -309,4 +360,4 @@ class ClassTarget(Target):
             "expected_entropy": number | {"description": "The aleatoric part: noise in the target."},
             "mutual_information": number | {"description": doubt},
             "probs": {"type": "array", "items": number, "description": "In the order of the classes of /schema."},
-        }
+        } | ({} if self.guarantee is None else {"set": {"type": "array", "items": {"type": kind}} | about})

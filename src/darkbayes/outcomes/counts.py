@@ -13,6 +13,7 @@ from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
@@ -84,7 +85,14 @@ class CountPrediction(QuantityPrediction):
         low, high = self.cdf(self.shaped(y) - 1)[:, 0], self.cdf(y)[:, 0]
         return low + np.random.default_rng(0).random(len(low)) * (high - low)
 
-    def quantile(self, share: float) -> np.ndarray:
+    def below(self, y: Any) -> np.ndarray:
+        return self.cdf(np.ceil(self.shaped(y)) - 1)
+
+    @property
+    def least(self) -> float:
+        return 0.0
+
+    def quantile(self, share: Any) -> np.ndarray:
         """The least count of which the probability of at most it is `share` or more."""
         low, high = np.full(self.mean.shape, -1.0), np.ceil(self.mean + 4 * self.std) + 1
         while (short := self.cdf(high) < share).any():
@@ -105,12 +113,14 @@ class CountTarget(QuantityTarget):
         name: of its column.
         base: the mean count, which a network's outputs are relative to.
         low, high: the range that was seen.
+        guarantee: what its intervals promise, if they were calibrated.
     """
 
     name: str
     base: float
     low: float
     high: float
+    guarantee: Guarantee | None = None
 
     task: ClassVar[str] = "counts"
     likelihoods: ClassVar[tuple[str, ...]] = ("negative-binomial", "poisson")
@@ -170,7 +180,8 @@ class CountTarget(QuantityTarget):
         return (*MOMENTS, "rate", "dispersion")
 
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> CountPrediction:
-        return CountPrediction(**self.moments(arrays), **self.components(arrays, ("rate", "dispersion")))
+        components = self.components(arrays, ("rate", "dispersion"))
+        return CountPrediction(**self.moments(arrays), **components, guarantee=self.guarantee)
 
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         rate, dispersion = np.exp(parts["log_rate"]), np.exp(-parts["log_shape"])

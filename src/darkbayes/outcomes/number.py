@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables.columns import Column
@@ -181,9 +182,9 @@ class NumberPrediction(QuantityPrediction):
         """The probability of a value below the truth; of several outputs, the first's."""
         return self.cdf(y)[:, 0]
 
-    def quantile(self, share: float) -> np.ndarray:
+    def quantile(self, share: Any) -> np.ndarray:
         """In closed form for one component, by halving an interval for several."""
-        z = ndtri(share)
+        z = np.asarray(ndtri(share))[..., None]
         ends = self.location + z * self.spread
         value = ends[..., 0]
         if ends.shape[-1] > 1:
@@ -194,6 +195,10 @@ class NumberPrediction(QuantityPrediction):
                 below = np.sum(weights * ndtr((value[..., None] - self.location) / self.spread), axis=-1) < share
                 low, high = np.where(below, value, low), np.where(below, high, value)
         return np.where(np.asarray(self.logs), np.exp(np.minimum(value, MOST_EXPONENT)), value)
+
+    @property
+    def least(self) -> Any:
+        return np.where(np.asarray(self.logs), 0.0, -np.inf)
 
     def crps(self, y: Any) -> np.ndarray:
         """The continuous ranked probability score, summed over outputs, ``[rows]``; not for logarithms."""
@@ -248,7 +253,7 @@ class NumbersTarget(QuantityTarget):
         return GaussianHead(len(self.numbers), decompose=True)
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
-        return prediction.own_unit(self.numbers)
+        return super().own_unit(prediction.own_unit(self.numbers))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -257,7 +262,7 @@ class NumbersTarget(QuantityTarget):
     def prediction(self, arrays: Mapping[str, np.ndarray]) -> NumberPrediction:
         components = self.components(arrays, ("location", "spread"))
         logs = tuple(number.logarithmic for number in self.numbers)
-        return NumberPrediction(**self.moments(arrays), **components, logs=logs)
+        return NumberPrediction(**self.moments(arrays), **components, logs=logs, guarantee=self.guarantee)
 
 
 @stored_as("real")
@@ -270,6 +275,7 @@ class NumberTarget(NumbersTarget):
         transform: what of it is standardised.
         center, scale: what is subtracted, and what it is divided by.
         low, high: the range that was seen, in the target's own unit.
+        guarantee: what its intervals promise, if they were calibrated.
     """
 
     name: str
@@ -278,6 +284,7 @@ class NumberTarget(NumbersTarget):
     scale: float
     low: float
     high: float
+    guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         if self.transform not in ("identity", "log"):

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import LEVEL, RowScores
 from darkbayes.outcomes.base import Prediction, Target, known
 
+FAR = 6.0
+"""Standard deviations of a Gaussian beyond which shares of a distribution are too small to be told from zero."""
 MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")  # What is known of every quantity, ``[rows, outputs]``.
 
 
@@ -93,15 +96,26 @@ class QuantityPrediction(Prediction):
 
     def output(self, place: int) -> Self:
         one = slice(place, place + 1)
-        return dataclasses.replace(self, **{name: value[:, one] for name, value in self.arrays().items()})
+        guarantee = None if self.guarantee is None else self.guarantee.output(place)
+        own: Any = {name: value[:, one] for name, value in self.arrays().items()}
+        return dataclasses.replace(self, **own, guarantee=guarantee)
 
     @abc.abstractmethod
     def cdf(self, y: Any) -> np.ndarray:
         """The probability of a value of at most `y`, ``[rows, outputs]``."""
 
     @abc.abstractmethod
-    def quantile(self, share: float) -> np.ndarray:
-        """The value that is exceeded with probability 1 - `share`, ``[rows, outputs]``."""
+    def quantile(self, share: Any) -> np.ndarray:
+        """The value that is exceeded with probability 1 - `share`, or one for each output, ``[rows, outputs]``."""
+
+    def below(self, y: Any) -> np.ndarray:
+        """The probability of a value that is less than `y`."""
+        return self.cdf(y)
+
+    @property
+    def least(self) -> Any:
+        """No value is lower."""
+        return -np.inf
 
     @property
     def gaussian(self) -> dict[str, np.ndarray]:
@@ -114,9 +128,36 @@ class QuantityPrediction(Prediction):
         return self.quantile(0.5)
 
     def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the central interval that holds the truth with probability `level`, each ``[rows, outputs]``."""
+        """The ends of the central interval that holds the truth with probability `level`, each ``[rows, outputs]``.
+
+        With a guarantee that of its level is the one calibrated; those of others lie around it or inside.
+        """
         require_share("level", level)
-        return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
+        if self.guarantee is None:
+            return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
+        promised, bounds, own = self.guarantee.level, np.asarray(self.guarantee.bounds), ndtri(0.5 + level / 2)
+        if level == promised:
+            return self.reach(bounds)
+        return self.reach(np.maximum(bounds, own) if level > promised else np.minimum(bounds, own))
+
+    def strangeness(self, y: Any) -> np.ndarray:
+        """The least `reach` that holds the truth, in standard deviations of a Gaussian."""
+        truth = self.shaped(y)
+        share = np.minimum(np.minimum(self.cdf(truth), 1 - self.below(truth)), 0.5)
+        low, high = self.reach(np.full(truth.shape[1], FAR))
+        beyond = np.maximum(low - truth, truth - high) / self.std
+        with np.errstate(divide="ignore"):
+            return np.where(beyond > 0, FAR + beyond, np.minimum(-ndtri(share), FAR))
+
+    def reach(self, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the central interval that has the share of so many standard deviations of a Gaussian.
+
+        For each output a number of them. From `FAR` on both ends move on by the prediction's own standard deviation.
+        """
+        near = np.minimum(deviations, FAR)
+        more = (deviations - near) * self.std
+        low, high = self.quantile(ndtr(-near)), self.quantile(ndtr(near))
+        return np.maximum(low - more, self.least), high + more
 
     def covered(self, y: Any, level: float) -> np.ndarray:
         """Whether the truth lies inside the central interval of a level, ``[rows, outputs]``."""
@@ -124,14 +165,18 @@ class QuantityPrediction(Prediction):
         truth = self.shaped(y)
         return (low <= truth) & (truth <= high)
 
+    def width(self, level: float) -> np.ndarray:
+        low, high = self.interval(level)
+        return high - low
+
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         with np.errstate(over="ignore"):
             squares = (self.aim - self.shaped(y)) ** 2
+        levels = sorted({LEVEL, LEVEL if self.guarantee is None else self.guarantee.level})
         return {
             "log_likelihood": RowScores(self.log_prob(y)),
             "rmse": RowScores(squares.mean(axis=1), root=True),
-            f"coverage_{100 * LEVEL:g}": RowScores(self.covered(y, LEVEL).mean(axis=1)),
-        }
+        } | {f"coverage_{100 * level:g}": RowScores(self.covered(y, level).mean(axis=1)) for level in levels}
 
 
 def components_last(*parts: Any) -> list[np.ndarray]:
@@ -151,6 +196,7 @@ class QuantityTarget(Target):
     """A target of one or several outputs that are quantities."""
 
     views: ClassVar[tuple[str, ...]] = ("quantity",)
+    held_by: ClassVar[str] = "intervals"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -201,6 +247,15 @@ class QuantityTarget(Target):
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns
+
+    def change(self, prediction: Any) -> str:
+        widths = []
+        for guarantee in (self.guarantee, None):
+            widths.append(np.mean(dataclasses.replace(prediction, guarantee=guarantee).width(self.level), axis=0))
+        ratios = [f"{after / max(before, 1e-300):.2f}" for after, before in zip(*widths, strict=True)]
+        if len(ratios) > 1:
+            ratios = [f"{ratio} ({name})" for ratio, name in zip(ratios, self.names, strict=True)]
+        return f"they are {', '.join(ratios)} times as wide as the student's own"
 
     @property
     def arithmetic(self) -> str:

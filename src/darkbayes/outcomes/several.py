@@ -8,6 +8,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.number import COMPONENT_OUTPUTS, LAST, NumbersTarget, NumberTarget, number_outputs
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
@@ -20,9 +21,11 @@ class SeveralTarget(NumbersTarget):
 
     Args:
         parts: each of them.
+        guarantee: what their intervals promise, each by itself, if they were calibrated.
     """
 
     parts: tuple[NumberTarget, ...]
+    guarantee: Guarantee | None = None
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import boston, doubt, mnist, tables, toy1d, toy2d, uci
+from darkbayes.paper import boston, conformal, doubt, mnist, tables, toy1d, toy2d, uci
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -15,7 +15,8 @@ from darkbayes.runs import Run
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt)
+    module.__name__.rpartition(".")[2]: module
+    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal)
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -40,6 +41,9 @@ NAMES = Names(
         "mclmc": "MCLMC (teacher)",
         "gp": "Gaussian process",
         "boosting": "gradient boosting",
+        "student guaranteed": "student, guaranteed",
+        "mapie": "MAPIE",
+        "mapie normalised": "MAPIE, normalised",
         "vi, published": "VI, published",
         "pbp, published": "PBP, published",
         "dropout mc, published": "MC dropout, published",
@@ -55,6 +59,7 @@ NAMES = Names(
         "ms_per_step": "ms per step",
         "predict_ms": "ms for 1,000 images",
         "predict_ratio": "times the student's time",
+        "width": "width, or classes in a set",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",
         "spread_ratio_within": "share of probes with a spread within a factor of 2 of the teacher's",

@@ -1,5 +1,6 @@
 """Tables, figures and pages, made from results files only."""
 
+from darkbayes.report.fitted.words import guarantee_line as guarantee_line
 from darkbayes.report.page import check_figure as check_figure
 from darkbayes.report.page import write_image as write_image
 from darkbayes.report.run import Presentation as Presentation

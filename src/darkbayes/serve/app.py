@@ -23,7 +23,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.metrics import LEVEL
 from darkbayes.serve.description import SUMMARY, as_csv, as_json, describe_model, describe_predict, responses
 from darkbayes.serve.reading import LIMITS, Limits, Reader, Refused, read_level
 from darkbayes.shipped import Shipped
@@ -70,7 +69,7 @@ def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
 
         def work() -> Response:
             asked = read(body)
-            chosen = asked.level or level or LEVEL
+            chosen = asked.level or level or target.level
             prediction, outside = shipped.predict(asked.inputs), shipped.schema.outside(asked.inputs)
             if not wants_csv:
                 return Response(

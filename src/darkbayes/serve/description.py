@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from darkbayes.metrics import LEVEL
 from darkbayes.outcomes import Prediction, Target
-from darkbayes.serve.reading import LEVEL_FORM, Reader
+from darkbayes.serve.reading import Reader, level_form
 from darkbayes.tables.cells import text_of
 from darkbayes.tables.schema import Category, Schema, TableSchema
 
@@ -53,7 +52,7 @@ def describe_model(version: str, reader: Reader) -> dict[str, Any]:
         inputs = {"input": "images", "image": size | {"mean": schema.center}}
     predicted = {"task": target.task, "views": list(target.views), "target": target.described()}
     most = {"bytes": limits.body, "rows": limits.rows, "seconds": limits.seconds}
-    return {"version": version} | inputs | predicted | {"level": LEVEL, "limits": most}
+    return {"version": version} | inputs | predicted | {"level": target.level, "limits": most}
 
 
 def describe_predict(reader: Reader) -> dict[str, Any]:
@@ -66,7 +65,13 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
         content["text/csv"] = {"schema": TEXT | {"description": about}, "example": text.getvalue()}
     about = "Of the intervals, where there are any; one in the body comes before it."
-    level = {"name": "level", "in": "query", "required": False, "description": about, "schema": LEVEL_FORM}
+    level = {
+        "name": "level",
+        "in": "query",
+        "required": False,
+        "description": about,
+        "schema": level_form(reader.schema),
+    }
     return {"requestBody": {"required": True, "content": content}, "parameters": [level]}
 
 
@@ -76,7 +81,7 @@ def responses(schema: Schema) -> dict[int, dict[str, Any]]:
     notes = {"type": "array", "items": TEXT, "description": "What is unlike the data that were seen."}
     outside = {"outside": OUTSIDE} if isinstance(schema, TableSchema) else {}
     rows = {"type": "array", "items": _object(schema.target.answer_form() | outside)}
-    answer = {"target": TEXT, "task": TEXT, "level": LEVEL_FORM, "predictions": rows, "notes": notes}
+    answer = {"target": TEXT, "task": TEXT, "level": level_form(schema), "predictions": rows, "notes": notes}
     same = {"schema": TEXT | {"description": "The same, if Accept asks for text/csv."}}
     content = {"application/json": {"schema": _object(answer)}, "text/csv": same}
     good = {"description": "The predictions, in the order of the rows.", "content": content}

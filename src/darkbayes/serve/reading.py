@@ -17,7 +17,6 @@ import pydantic_core
 from pydantic import BeforeValidator, ConfigDict, FailFast, Field, ValidationError, WithJsonSchema, create_model
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.metrics import LEVEL
 from darkbayes.tables.cells import category_of, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
 from darkbayes.tables.csvfile import DELIMITERS
@@ -30,9 +29,6 @@ FORMATS = ("PNG", "JPEG")  # Of image files.
 MOST_PIXELS = 2**24  # Of one image file: a few bytes may unpack to more than a machine can hold.
 MOST_COLUMNS = 100_000  # Names in the header of a CSV: twice what a network may read.
 MARK = b"\xef\xbb\xbf"  # What some programs write before UTF-8.
-LEVEL_FORM = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": LEVEL} | {
-    "description": "The probability with which an interval holds the target."
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +65,14 @@ class Asked(NamedTuple):
     notes: list[str]
 
 
+def level_form(schema: Schema) -> dict[str, Any]:
+    """The form of a level, as JSON Schema has it."""
+    about = "The probability with which an interval holds the target."
+    return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": schema.target.level} | {
+        "description": about
+    }
+
+
 def read_level(level: Any) -> float | None:
     """The level of the intervals, from JSON or from the address; None where it is missing."""
     value = number_of(level)
@@ -85,7 +89,7 @@ class Reader:
         self.items = "rows" if isinstance(schema, TableSchema) else "images"
         item = _row(schema) if isinstance(schema, TableSchema) else _image(schema)
         several = Annotated[list[item], FailFast(), Field(min_length=1, max_length=limits.rows)]
-        level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(LEVEL_FORM)]
+        level = Annotated[float | None, BeforeValidator(read_level), WithJsonSchema(level_form(schema))]
         fields: Any = {self.items: (several, ...), "level": (level, None)}
         self._model = create_model("Body", __config__=ConfigDict(extra="forbid"), **fields)
 

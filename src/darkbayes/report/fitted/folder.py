@@ -80,13 +80,15 @@ def read_run(folder: Path) -> FittedRun:
 def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:
     """Read what was said of the rows held out."""
     arrays, methods, prefix = read_arrays(path), {}, ""
+    # These rows calibrated the guarantee, if there is one: what it makes of them would be no test.
+    own_target = dataclasses.replace(target, guarantee=None)
     try:
         y = arrays["y"]
         for method in METHODS:
             prefix = f"{method}."
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             position = np.asarray(own.get("position", ()), np.float64)
-            prediction, log_likelihood = target.prediction(own), np.asarray(own["log_likelihood"], np.float64)
+            prediction, log_likelihood = own_target.prediction(own), np.asarray(own["log_likelihood"], np.float64)
             methods[method] = Judged(prediction, log_likelihood, position)
     except KeyError as missing:
         raise RunError(f"{path} has no '{prefix}{missing.args[0]}': fit again") from None

@@ -1,6 +1,7 @@
 """What the numbers of a fit mean, in sentences for a person who is no statistician, whatever is predicted."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,12 @@ def unknown(run: FittedRun, held: HeldOut) -> str:
     if 1 - noise > MUCH:
         return f"{text} So more {cases} would help most."
     return f"{text} So more {cases} like these would help little." if 1 - noise < LITTLE else text
+
+
+def guarantee_line(facts: dict[str, Any]) -> str:
+    """What is guaranteed, what that changed, and how it did in a test; nothing where there is no guarantee."""
+    given = facts.get("guarantee", {})
+    return "; ".join(given[part] for part in ("promise", "change", "test") if part in given)
 
 
 def cautions(run: FittedRun) -> list[str]:
