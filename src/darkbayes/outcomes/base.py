@@ -122,6 +122,7 @@ class Target(abc.ABC):
     prior_precision: ClassVar[float] = (
         0.1  # Of the teacher's biases a priori, by default; of its weights, times the fan-in.
     )
+    measure: ClassVar[str] = "epistemic"  # What `doubt` is called in a file.
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
     # What is predicted, found out from a table
@@ -201,6 +202,13 @@ class Target(abc.ABC):
     def own_unit(self, prediction: Any) -> Any:
         """What a network predicts of the encoded target, in the target's own unit."""
         return prediction
+
+    def doubt(self, prediction: Any) -> np.ndarray:
+        """How much a label of each row would teach, ``[rows]``: the epistemic part, in the unit that networks learn in.
+
+        In the target's own unit rows of a large target would always come first, if its logarithm is what is learned.
+        """
+        return prediction.parts[1]
 
     # Predictions that come from a file, and go to one
 
