@@ -18,7 +18,8 @@ from darkbayes.errors import InvalidInput
 class Reproduce:
     """Run an experiment of the paper."""
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables"]]  # which experiment
+    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "active"]]
+    """which experiment"""
     preset: Annotated[
         Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
     ] = None
@@ -42,7 +43,7 @@ class Reproduce:
     json: Json = False
 
     def run(self) -> None:
-        with_hmc = self.experiment not in ("mnist", "uci", "tables")
+        with_hmc = self.experiment in ("toy2d", "toy1d", "boston")
         common.require(*["numpyro"] * with_hmc, *["matplotlib", "jinja2"] * self.report)
         from darkbayes import paper, report
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import boston, mnist, tables, toy1d, toy2d, uci
+from darkbayes.paper import active, boston, mnist, tables, toy1d, toy2d, uci
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -15,7 +15,7 @@ from darkbayes.runs import Run
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables)
+    module.__name__.rpartition(".")[2]: module for module in (toy2d, toy1d, mnist, boston, uci, tables, active)
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -37,6 +37,12 @@ NAMES = Names(
         "bbb gaussian": "Bayes by backprop, Gaussian prior",
         "bbb mixture": "Bayes by backprop, mixture prior",
         "ensemble": "deep ensemble",
+        "student bald": "student, BALD",
+        "student bald batch": "student, BALD with diversity",
+        "student entropy": "student, entropy",
+        "student random": "student, random labels",
+        "sgld bald": "teacher's draws, BALD",
+        "dropout bald": "MC dropout, BALD",
         "mclmc": "MCLMC (teacher)",
         "gp": "Gaussian process",
         "boosting": "gradient boosting",
@@ -53,6 +59,7 @@ NAMES = Names(
         "ms_per_step": "ms per step",
         "predict_ms": "ms for 1,000 images",
         "predict_ratio": "times the student's time",
+        "labels_to_95": "labels to 95 % right",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",
         "gain_kept": "share kept of the teacher's gain in log likelihood over SGD",
