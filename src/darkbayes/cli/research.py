@@ -18,7 +18,9 @@ from darkbayes.errors import InvalidInput
 class Reproduce:
     """Run an experiment of the paper."""
 
-    experiment: tyro.conf.Positional[Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "active"]]
+    experiment: tyro.conf.Positional[
+        Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "shift", "active", "bandits"]
+    ]
     """which experiment"""
     preset: Annotated[
         Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
@@ -32,7 +34,7 @@ class Reproduce:
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
-    """which data sets (uci, tables); others, and more trials, may be added to the same folder by --resume"""
+    """which data sets (uci, tables, bandits); others, and more trials, may be added to the same folder by --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
     """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
     seed: Number = 0  # the same seed gives the same bits on the same machine

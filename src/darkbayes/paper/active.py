@@ -16,8 +16,9 @@ the pool, of which 10,000 at random are looked at each time, they choose
     sgld bald             by the mutual information of the teacher's draws, which also predict
     dropout bald          by that of Monte Carlo dropout, which also predicts
 
-Teacher, student and dropout are the same convolutional network. The teacher's chains (SGHMC at temperature 1) never
-stop: labels are added under them. The student asks its teacher at images of the pool, whose labels nobody knows.
+Teacher, student and dropout are the same convolutional network. All learn from labelled images and distorted copies of
+them, which weigh as one image together. The teacher's chains (SGHMC) never stop: labels are added under them. The
+student asks its teacher at images of the pool, whose labels nobody knows.
 Nothing is compiled anew as labels grow. Settings were chosen on images of the pool, none on the test images.
 """
 
@@ -41,14 +42,12 @@ from darkbayes.baselines.optimise import optimise
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.outcomes import ClassPrediction
-from darkbayes.paper.common import Row, rows_of
+from darkbayes.paper.common import Draws, OneNetwork, Row, rows_of
+from darkbayes.paper.growing import Growing
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE, VALIDATION
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
-from darkbayes.student import Student
-from darkbayes.teacher.keeping import reservoir_init
-from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
 GOAL = 95.0  # Per cent of the test images.
@@ -70,7 +69,9 @@ class Preset:
     first: int = 20  # Labels to begin with, as many of each digit.
     batch: int = 10
     most: int = 500  # Labels at which everyone stops.
-    prior_precision: float = 0.5
+    copies: int = 16  # Of each labelled image, all but the first distorted; together they weigh as one.
+    prior_precision: float = 0.1
+    temperature: float = 1.0
     step_size: float = 1e-4
     friction: float = 0.1
     batch_size: int = 64
@@ -81,7 +82,8 @@ class Preset:
     updates: int = 300  # Steps with an update of the student each, in every round.
     query_batch: int = 256
     learning_rate: float = 1e-3  # Of the student; falls to zero along a cosine in every round.
-    dropout_rate: float = 0.5
+    dropout_rate: float = 0.25
+    dropout_prior: float = 1.0
     dropout_steps: int = 600
     dropout_draws: int = 40
     on: Literal["test", "validation"] = "test"
@@ -169,15 +171,45 @@ class Labels:
             np.concatenate([seed.choice(np.flatnonzero(y == label), each, replace=False) for label in range(CLASSES)])
             for seed in seeds
         ]
+        self.copying = [np.random.default_rng(seed.integers(2**32)) for seed in seeds]
+        self.x: list[np.ndarray] = [np.empty((0, *pool.x.shape[1:]), np.float32) for _ in seeds]
+        self.y: list[np.ndarray] = [np.empty(0, np.int32) for _ in seeds]
+        self._copy(self.chosen)
+
+    def _copy(self, rows: list[np.ndarray]) -> None:
+        """Keep images, and distorted copies of them."""
+        for seed, (own, generator) in enumerate(zip(rows, self.copying, strict=True)):
+            x, y = self.pool.x[own], np.asarray(self.pool.y)[own]
+            copies = [np.asarray(x)]
+            for _ in range(self.preset.copies - 1):
+                copies.append(np.asarray(_distorted(jax.random.key(int(generator.integers(2**31))), x)))
+            self.x[seed] = np.concatenate([self.x[seed], *copies])
+            self.y[seed] = np.concatenate([self.y[seed], *[y] * self.preset.copies])
 
     @property
     def number(self) -> int:
         return len(self.chosen[0])
 
-    def data(self, length: int) -> Data:
-        """The labelled images of every seed, over and over up to `length`, ``[seeds, length, ...]``."""
-        rows = np.stack([np.resize(chosen, length) for chosen in self.chosen])
-        return Data(self.pool.x[rows], self.pool.y[rows])
+    @property
+    def rows(self) -> int:
+        """How many rows of `data` hold labelled images and their copies."""
+        return self.number * self.preset.copies
+
+    def data(self, evenly: bool = False) -> Data:
+        """The labelled images of every seed and their copies, and then others of them up to a length for all.
+
+        `evenly` has each of them everywhere with the same probability, for those who draw from all rows.
+        """
+        length = self.preset.most * self.preset.copies
+        order = [np.arange(length) % self.rows for _ in self.seeds]
+        if evenly:
+            order = [seed.integers(0, self.rows, length) for seed in self.copying]
+        rows = np.stack(order)
+        x, y = (
+            np.stack(self.x)[np.arange(len(rows))[:, None], rows],
+            np.stack(self.y)[np.arange(len(rows))[:, None], rows],
+        )
+        return Data(jnp.asarray(x), jnp.asarray(y))
 
     def candidates(self) -> np.ndarray:
         """Images without a label, at random, of every seed ``[seeds, candidates]``."""
@@ -188,18 +220,24 @@ class Labels:
 
     def add(self, rows: list[np.ndarray]) -> None:
         self.chosen = [np.concatenate([old, new]) for old, new in zip(self.chosen, rows, strict=True)]
+        self._copy(rows)
+
+
+@jax.jit
+def _distorted(key: Key, x: Array) -> Array:
+    return db.queries.distortion()(key, x, None)  # pyright: ignore[reportArgumentType]
 
 
 class Opinion(eqx.Module):
-    """What a method makes of some images of each seed: probabilities, expected entropies and features."""
+    """What a method makes of some images of each seed: log probabilities, expected entropies and features."""
 
-    probs: Any
+    log_probs: Any
     expected: Any
     features: Any
 
     def of_seed(self, seed: int) -> tuple[ClassPrediction, np.ndarray]:
-        probs, expected, last = (np.asarray(part[seed], np.float64) for part in jax.tree.leaves(self))
-        return ClassPrediction.from_probs(probs, expected), last
+        log_probs, expected, last = (np.asarray(part[seed], np.float64) for part in jax.tree.leaves(self))
+        return ClassPrediction(log_probs, expected), last
 
 
 def at_random(seed: np.random.Generator, prediction: ClassPrediction, last: np.ndarray, number: int) -> np.ndarray:
@@ -237,115 +275,74 @@ class Distilling:
     def __init__(self, preset: Preset, pool: Data, labels: Labels, key: Key, by_draws: bool):
         self.preset, self.by_draws = preset, by_draws
         network = convolutional(preset.channels, preset.hidden, CLASSES)
-        prior = db.priors.ScaledGaussianPrior(preset.prior_precision)
-        self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=preset.most)
+        prior, rows = db.priors.ScaledGaussianPrior(preset.prior_precision), preset.most * preset.copies
+        posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=rows)
         head, updates = db.outcomes.SoftmaxHead(CLASSES, decompose=True), preset.updates
 
-        def rate(count: Array) -> Array:
+        def rate(count: Any) -> Any:
             return preset.learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * (count % updates) / updates))
 
-        own = convolutional(preset.channels, preset.hidden, head.width)
-        self.student = db.Student(own, head, optax.adam(rate))
-        sampler, queries = db.samplers.sghmc(preset.step_size, preset.friction), FromPool(pool.x)
-        thin = preset.updates // preset.draws
+        student = db.Student(convolutional(preset.channels, preset.hidden, head.width), head, optax.adam(rate))
+        sampler = db.samplers.sghmc(preset.step_size, preset.friction, temperature=preset.temperature)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
-        number, stacked = jnp.asarray(labels.number, jnp.int32), labels.data(preset.most)
-        runs = []
-        for seed in range(len(labels.chosen)):
-            data = at(seed, stacked)
-            chain = db.minibatch_chain(self.posterior, sampler, *data, batch_size=preset.batch_size, thin=thin)
-            chain = eqx.tree_at(lambda c: c.examples, chain, number, is_leaf=lambda leaf: leaf is None)
-            runs.append(db.distillation(chain, self.student, queries, settings, monitor=pool.x[:2]))
-        # How many there are is known only when it runs.
-        count = number.astype(jnp.float32)
-        runs = [eqx.tree_at(lambda r: r.chain.posterior.num_data, run, count) for run in runs]
-        self.parts = self._with_labels(db.side_by_side(runs), labels)
-        self.state = self.parts.init(key)
-        self.state = self.parts.burn(self.state, np.int32(preset.begin))  # pyright: ignore[reportArgumentType]
+        how: Any = {"key": key, "batch_size": preset.batch_size, "updates": updates, "begin": preset.begin}
+        parts = (posterior, sampler, student, FromPool(pool.x), settings, labels.data())
+        self.growing = Growing(*parts, number=labels.rows, examples=labels.number, **how)
 
     def learn(self, labels: Labels) -> None:
         """Go on with the labels that there are now."""
-        preset, self.parts = self.preset, self._with_labels(self.parts, labels)
-        state = self.parts.burn(self.state, np.int32(preset.settle))  # pyright: ignore[reportArgumentType]
-        # Draws from before the new labels are none of this posterior's.
-        empty = jax.vmap(jax.vmap(partial(reservoir_init, preset.draws)))(state.teacher.draws)
-        state, _ = self.parts.advance(state._replace(reservoir=empty), np.int32(preset.draws))  # pyright: ignore[reportArgumentType]
-        self.state = state
-
-    def _with_labels(self, parts: Any, labels: Labels) -> Any:
-        """The runs with other arrays in the same places: nothing is compiled anew."""
-        number, count = jnp.asarray(labels.number, jnp.int32), jnp.asarray(labels.number, jnp.float32)
-        arrays = (*labels.data(self.preset.most), number, count)
-
-        def places(p: Any) -> tuple[Any, ...]:
-            return (*p.apart.chain.data, p.shared.chain.examples, p.shared.chain.posterior.num_data)
-
-        return eqx.tree_at(places, parts, arrays, is_leaf=lambda leaf: leaf is None)
+        self.growing.learn(labels.data(), labels.rows, labels.number, self.preset.settle)
 
     def opinion(self, x: Array) -> Opinion:
         """On images ``[images, ...]`` that all seeds look at, or on those of each seed ``[seeds, images, ...]``."""
+        growing = self.growing
         if self.by_draws:
-            assert self.state.reservoir is not None
-            slots = self.state.reservoir.slots
-            draws = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), slots)
-            return in_pieces(partial(by_networks, self.posterior), draws, x)
-        weights = jax.tree.map(lambda leaf: leaf[:, 0], self.state.students)
-        return in_pieces(partial(by_student, self.student), weights, x)
+            return in_pieces(Draws(growing.posterior, growing.draws), x)
+        return in_pieces(OneNetwork(growing.student, growing.weights), x)
 
 
-def by_student(student: Student, weights: PyTree, x: Array) -> Opinion:
-    """What one forward pass of a student says of images."""
-    predicted = student.predict(weights, x)
-    return Opinion(predicted.distribution.probs, predicted.aleatoric, features(weights, x))
-
-
-def by_networks(posterior: db.Posterior, draws: PyTree, x: Array) -> Opinion:
-    """What draws say of images together."""
-    said = jax.vmap(lambda draw: posterior.distribution(draw, x))(draws)
-    return Opinion(jnp.mean(said.probs, axis=0), jnp.mean(said.entropy, axis=0), jnp.zeros((len(x), 1)))
-
-
-def in_pieces(function: Callable[[PyTree, Array], Opinion], models: PyTree, x: Array) -> Opinion:
-    """What each seed's model says of images, so many at a time that they fit anywhere."""
-    shared = x.ndim == 3
-    places, pieces = range(0, x.shape[-3], SCORED), []
-    for place in places:
-        piece = x[..., place : place + SCORED, :, :]
-        pieces.append(jax.device_get(_each_seed(function, models, piece, shared)))
+def in_pieces(models: Draws | OneNetwork, x: Array) -> Opinion:
+    """What the model of each seed says of images, so many at a time that they fit anywhere."""
+    pieces = []
+    for place in range(0, x.shape[-3], SCORED):
+        pieces.append(jax.device_get(_each_seed(models, x[..., place : place + SCORED, :, :])))
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *pieces)
 
 
 @eqx.filter_jit
-def _each_seed(function: Any, models: PyTree, x: Array, shared: bool) -> Opinion:
-    return jax.vmap(function, in_axes=(0, None if shared else 0))(models, x)
+def _each_seed(models: Any, x: Array) -> Opinion:
+    def one(model: Any, x: Array) -> Opinion:
+        last = features(model.weights, x) if isinstance(model, OneNetwork) else jnp.zeros((len(x), 1))
+        log_probs, expected = model(x)
+        return Opinion(log_probs, expected, last)
+
+    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None if x.ndim == 3 else 0))(models, x)
 
 
 class Dropping:
     """Monte Carlo dropout, trained anew whenever there are more labels; all seeds side by side."""
 
-    repeats = 4096  # Rows that hold the labels over and over, so that nearly all weigh alike.
-
     def __init__(self, preset: Preset, key: Key):
         self.preset, self.key = preset, key
-        network = convolutional(preset.channels, preset.hidden, CLASSES)
-        prior = db.priors.ScaledGaussianPrior(preset.prior_precision)
-        posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=self.repeats)
+        network, rows = convolutional(preset.channels, preset.hidden, CLASSES), preset.most * preset.copies
+        prior = db.priors.GaussianPrior(preset.dropout_prior)
+        posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=rows)
         adam = optax.adam(optax.cosine_decay_schedule(preset.learning_rate, preset.dropout_steps))
         self.method = Dropout(posterior, adam, preset.dropout_steps, preset.batch_size, rate=preset.dropout_rate)
 
     def learn(self, labels: Labels) -> None:
         self.key, fit_key, draw_key = jax.random.split(self.key, 3)
-        data, number = labels.data(self.repeats), jnp.asarray(labels.number, jnp.float32)
+        data, number = labels.data(evenly=True), jnp.asarray(labels.number, jnp.float32)
         method = eqx.tree_at(lambda m: m.posterior.num_data, self.method, number)
         keys = [jax.random.split(key, len(data.x)) for key in (fit_key, draw_key)]
-        self.draws = _dropped(method, *keys, data, self.preset.dropout_draws)
+        self.draws = _dropped(method, data, self.preset.dropout_draws, *keys)
 
     def opinion(self, x: Array) -> Opinion:
-        return in_pieces(partial(by_networks, self.method.posterior), self.draws, x)
+        return in_pieces(Draws(self.method.posterior, self.draws), x)
 
 
 @eqx.filter_jit
-def _dropped(method: Dropout, fit_keys: Key, draw_keys: Key, data: Data, number: int) -> PyTree:
+def _dropped(method: Dropout, data: Data, number: int, fit_keys: Key, draw_keys: Key) -> PyTree:
     def one(fit_key: Key, draw_key: Key, data: Data) -> PyTree:
         start_key, loop_key = jax.random.split(fit_key)
         how: Any = {"batch_size": method.batch_size, "steps": method.steps}
