@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
@@ -17,11 +18,11 @@ from darkbayes import cli
 from darkbayes.data import Images
 from darkbayes.metrics import auroc, risk_coverage
 from darkbayes.outcomes import ClassPrediction
-from darkbayes.paper import active, mnist, shift
+from darkbayes.paper import active, agents, bandits, mnist, shift
 from darkbayes.student import Settings
 from darkbayes.teacher.stacking import at
 
-CASES = ("shift", "active")
+CASES = ("shift", "active", "bandits")
 SIDE = 6
 
 
@@ -61,9 +62,14 @@ def tiny_presets():
     }
     steps: Any = {"begin": 4, "settle": 2, "updates": 4, "query_batch": 3, "batch_size": 4, "dropout_steps": 3}
     asking = dataclasses.replace(active.PRESETS["quick"], trials=2, dropout_draws=3, **small, **steps)
+    short: Any = {"contexts": 40, "block": 10, "first": 2, "hidden": (4,), "batch_size": 4, "begin": 2, "settle": 2}
+    acting = dataclasses.replace(
+        bandits.PRESETS["quick"], trials=2, datasets=("wheel",), updates=4, query_batch=3, chains=2, draws=2, **short
+    )
     with pytest.MonkeyPatch.context() as patch:
-        for module, settings in ((shift, shifted), (active, asking)):
+        for module, settings in ((shift, shifted), (active, asking), (bandits, acting)):
             patch.setitem(module.PRESETS, "quick", settings)
+        for module in (shift, active):
             patch.setattr(module, "load", fake_images)
         patch.setattr(mnist, "load", fake_images)
         patch.setattr(mnist, "MC_DRAWS", 3)
@@ -96,6 +102,7 @@ def test_an_experiment_leaves_a_page_and_is_not_computed_again(finished, case, m
     for name in ("Distilling", "Dropping"):
         monkeypatch.setattr(active, name, fail)
     monkeypatch.setattr(shift.Experiment, "models", fail)
+    monkeypatch.setattr(bandits, "History", fail)
     again = reproduce(case, out, "--resume", "--no-report")
     assert again["rows"] == results["rows"]
 
@@ -253,7 +260,7 @@ def test_nothing_is_compiled_as_labels_grow(further_compilations):
     for way in ways:
         way.learn(labels)
         said = way.opinion(pool.x)
-    assert not {name for name in further_compilations if name in ("burn", "advance", "_dropped", "_each_seed")}
+    assert not {name for name in further_compilations if name in ("burn", "advance", "train", "passes", "_each_seed")}
     assert said.log_probs.shape == (2, 70, 10)
 
 
@@ -275,10 +282,107 @@ def test_chains_sample_the_posterior_of_the_labels_that_there_are():
     labels = active.Labels(preset, pool, [np.random.default_rng([0, trial]) for trial in range(2)])
     way = active.Distilling(preset, pool, labels, jax.random.key(0), False)
     chain = way.growing.parts.member(1).chain
-    assert (int(chain.examples), float(chain.posterior.num_data)) == (40, 20.0)
+    assert (int(chain.examples), float(chain.posterior.num_data)) == (40, 60.0)
     np.testing.assert_array_equal(chain.data.y[:20], np.asarray(pool.y)[labels.chosen[1]])
     labels.add([rows[:10] for rows in labels.candidates()])
     way.learn(labels)
     chain = way.growing.parts.member(0).chain
-    assert (int(chain.examples), float(chain.posterior.num_data)) == (60, 30.0)
+    assert (int(chain.examples), float(chain.posterior.num_data)) == (60, 90.0)
     np.testing.assert_array_equal(chain.data.y[40:50], np.asarray(pool.y)[labels.chosen[0][20:]])
+
+
+# Bandits
+
+
+def test_every_agent_plays_and_regret_is_a_share_of_that_of_chance(finished):
+    out, results = finished["bandits"]
+    assert [(one["method"], one["metric"], one["dataset"]) for one in results["rows"]] == [
+        (method, "regret", "wheel") for method in bandits.METHODS
+    ]
+    for one in results["rows"]:
+        curve = db.files.read_arrays(out / f"wheel-{one['method'].replace(' ', '-')}.safetensors")["curve"]
+        assert curve.shape == (2, 40)
+        assert (np.diff(curve, axis=1) >= 0).all()
+        np.testing.assert_allclose(curve[:, -1], one["values"])
+
+
+def generators(number: int) -> list[np.random.Generator]:
+    return [np.random.default_rng([3, seed]) for seed in range(number)]
+
+
+@pytest.mark.parametrize("name", bandits.DATASETS)
+def test_an_oracle_has_no_regret_and_chance_has_a_hundred_on_average(name):
+    problem = bandits.PROBLEMS[name](3_000, generators(4))
+    oracle, chance = agents.History(problem), agents.History(problem)
+    oracle.act(problem.expected.argmax(axis=2))
+    chance.act(np.random.default_rng(0).integers(0, problem.arms, problem.expected.shape[:2]))
+    assert (oracle.regret == 0).all()
+    shares = 100 * chance.regret[:, -1] / problem.uniform
+    np.testing.assert_allclose(shares.mean(), 100, atol=8)
+    np.testing.assert_allclose(problem.rewards.mean(axis=1), problem.expected.mean(axis=1), atol=1.2)
+
+
+def test_the_problems_are_those_of_the_literature():
+    eaten = bandits.mushroom(4_000, generators(1))
+    assert set(np.unique(eaten.rewards[..., 1])) == {-35.0, 5.0}
+    assert set(np.unique(eaten.expected)) == {-15.0, 0.0, 5.0}
+    assert eaten.contexts.shape[2] == 117
+    turned = bandits.wheel(20_000, generators(1))
+    radius = np.linalg.norm(turned.contexts, axis=2)
+    rich = turned.expected.max(axis=2) == 50.0
+    np.testing.assert_array_equal(rich, radius > 0.95)
+    np.testing.assert_allclose(rich.mean(), 1 - 0.95**2, atol=0.007)
+    assert (turned.expected[~rich] == [1.2, 1.0, 1.0, 1.0, 1.0]).all()
+    best = turned.expected[0].argmax(axis=1)[rich[0]]
+    signs = turned.contexts[0][rich[0]] > 0
+    for arm, wanted in ((1, (True, True)), (2, (True, False)), (3, (False, True)), (4, (False, False))):
+        assert (signs[best == arm] == wanted).all()
+
+
+def test_bayesian_linear_regression_has_its_posterior(conjugate):
+    """Given the noise the slopes have the conjugate mean; over it, Student's t with the known scale."""
+    x, y = np.asarray(conjugate.data.x, np.float64), np.asarray(conjugate.data.y, np.float64)[:, 0]
+    model = agents.BayesianLinear(x, y, precision=2.0, shape=3.0, rate=1.5)
+    gram = 2.0 * np.eye(2) + x.T @ x
+    mean = np.linalg.solve(gram, x.T @ y)
+    rate = 1.5 + (y @ y - mean @ gram @ mean) / 2
+    shape = 3.0 + 3.0
+    drawn = model.sample(40_000, np.random.default_rng(0))
+    for k in range(2):
+        law = stats.t(2 * shape, mean[k], np.sqrt(rate / shape * np.linalg.inv(gram)[k, k]))
+        assert stats.kstest(drawn[:, k], law.cdf).pvalue > 1e-3
+    np.testing.assert_allclose(np.cov(drawn.T), rate / (shape - 1) * np.linalg.inv(gram), rtol=0.05, atol=0.003)
+
+
+def test_an_agent_remembers_what_it_did_and_what_came_of_it():
+    problem = bandits.wheel(20, generators(2))
+    history = agents.History(problem)
+    arms = np.random.default_rng(0).integers(0, 5, (2, 8))
+    history.act(arms)
+    data = history.data()
+    np.testing.assert_allclose(data.x[1, 3], [*problem.contexts[1, 3], *np.eye(5)[arms[1, 3]]], rtol=1e-6)
+    np.testing.assert_allclose(data.y[1, 3, 0], problem.rewards[1, 3, arms[1, 3]] / problem.scale, rtol=1e-6)
+    np.testing.assert_array_equal(data.x[0, 8], data.x[0, 0])
+    rows = agents.every_arm(problem.contexts[:, :4], 5)
+    np.testing.assert_array_equal(rows[0, 2, :, 2:], np.eye(5))
+
+
+def test_thompson_sampling_from_a_student_has_its_mean_and_its_epistemic_variance():
+    head = db.outcomes.GaussianHead(1, decompose=True)
+    student = db.Student(db.mlp([3], head.width), head, optax.adam(1e-3))
+    x = jax.random.normal(jax.random.key(0), (1, 2, 3, 4))
+    weights = jax.tree.map(lambda leaf: leaf[None], student.init(jax.random.key(1), x[0, 0]))
+    keys = jax.random.split(jax.random.key(2), 4_000)
+    drawn = np.asarray(jax.vmap(lambda key: agents._of_student(student, weights, x, key))(keys))[:, 0]
+    predicted = student.predict(at(0, weights), x.reshape(6, 4))
+    mean, doubt = predicted.distribution.mean.reshape(2, 3), predicted.epistemic.reshape(2, 3)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=4 * float(np.sqrt(doubt.max() / 4_000)))
+    np.testing.assert_allclose(drawn.var(axis=0), doubt, rtol=0.12)
+
+
+def test_queries_have_contexts_that_were_seen_and_any_arm():
+    x = jnp.concatenate([jnp.arange(12.0).reshape(6, 2), jax.nn.one_hot(jnp.zeros(6, int), 3)], axis=1)
+    asked = agents.RandomArms(3, 0.0)(jax.random.key(0), x, None)
+    np.testing.assert_array_equal(asked[:, :2], x[:, :2])
+    assert set(np.asarray(asked[:, 2:]).argmax(axis=1).tolist()) > {0}
+    np.testing.assert_array_equal(asked[:, 2:].sum(axis=1), 1.0)

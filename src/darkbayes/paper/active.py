@@ -17,8 +17,9 @@ the pool, of which 10,000 at random are looked at each time, they choose
     dropout bald          by that of Monte Carlo dropout, which also predicts
 
 Teacher, student and dropout are the same convolutional network. All learn from labelled images and distorted copies of
-them, which weigh as one image together. The teacher's chains (SGHMC) never stop: labels are added under them. The
-student asks its teacher at images of the pool, whose labels nobody knows.
+them. To the teacher every copy is an observation, sixteen for a label: a likelihood to the power of sixteen, without
+which the prior rules so few labels. Its chains (SGHMC) begin at trained networks and never stop: labels are added under
+them. The student asks its teacher at images of the pool, whose labels nobody knows.
 Nothing is compiled anew as labels grow. Settings were chosen on images of the pool, none on the test images.
 """
 
@@ -37,17 +38,17 @@ import optax
 
 import darkbayes as db
 from darkbayes.acquisition import choose
-from darkbayes.baselines import Dropout
-from darkbayes.baselines.optimise import optimise
+from darkbayes.baselines import SGD, Dropout
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper.common import Draws, OneNetwork, Row, rows_of
-from darkbayes.paper.growing import Growing
+from darkbayes.paper.growing import Growing, falling, passes, standing_for, train
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE, VALIDATION
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
 GOAL = 95.0  # Per cent of the test images.
@@ -69,15 +70,15 @@ class Preset:
     first: int = 20  # Labels to begin with, as many of each digit.
     batch: int = 10
     most: int = 500  # Labels at which everyone stops.
-    copies: int = 16  # Of each labelled image, all but the first distorted; together they weigh as one.
-    prior_precision: float = 0.1
-    temperature: float = 1.0
-    step_size: float = 1e-4
+    copies: int = 16  # Of each labelled image, all but the first distorted.
+    weight: float = 16.0  # How many observations an image and its copies count for in the teacher's posterior.
+    prior_precision: float = 0.02
+    step_size: float = 4e-6
     friction: float = 0.1
     batch_size: int = 64
     chains: int = 8
     draws: int = 5  # Kept of each chain in every round.
-    begin: int = 3_000  # Steps of the chains on the first labels.
+    begin: int = 500  # Steps of training on the first labels, before the chains set out.
     settle: int = 150  # After each batch of labels, before the student listens again.
     updates: int = 300  # Steps with an update of the student each, in every round.
     query_batch: int = 256
@@ -278,20 +279,36 @@ class Distilling:
         prior, rows = db.priors.ScaledGaussianPrior(preset.prior_precision), preset.most * preset.copies
         posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=rows)
         head, updates = db.outcomes.SoftmaxHead(CLASSES, decompose=True), preset.updates
-
-        def rate(count: Any) -> Any:
-            return preset.learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * (count % updates) / updates))
-
-        student = db.Student(convolutional(preset.channels, preset.hidden, head.width), head, optax.adam(rate))
-        sampler = db.samplers.sghmc(preset.step_size, preset.friction, temperature=preset.temperature)
+        rate = optax.adam(falling(preset.learning_rate, updates))
+        student = db.Student(convolutional(preset.channels, preset.hidden, head.width), head, rate)
+        sampler = db.samplers.sghmc(preset.step_size, preset.friction)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
-        how: Any = {"key": key, "batch_size": preset.batch_size, "updates": updates, "begin": preset.begin}
+        start_key, growing_key = jax.random.split(key)
+        how: Any = {"key": growing_key, "batch_size": preset.batch_size, "updates": updates, "begin": preset.settle}
         parts = (posterior, sampler, student, FromPool(pool.x), settings, labels.data())
-        self.growing = Growing(*parts, number=labels.rows, examples=labels.number, **how)
+        start = self._starts(posterior, labels, start_key)
+        self.growing = Growing(*parts, number=labels.rows, examples=self._examples(labels), start=start, **how)
+
+    def _starts(self, posterior: db.Posterior, labels: Labels, key: Key) -> PyTree:
+        """Trained networks for the chains to begin at, ``[seeds, chains, ...]``."""
+        preset, data = self.preset, labels.data(evenly=True)
+        init_key, train_key = jax.random.split(key)
+        shape = len(data.x), preset.chains
+        method = SGD(
+            posterior, optax.adam(falling(preset.learning_rate, preset.begin)), preset.begin, preset.batch_size
+        )
+        method = standing_for(method, self._examples(labels))
+        keys, train_keys = (jax.random.split(one, shape) for one in (init_key, train_key))
+        params = jax.vmap(jax.vmap(lambda key: posterior.init(key, data.x[0])))(keys)
+        each = [train(method, at(k, _turned(params)), data, train_keys[:, k]) for k in range(preset.chains)]
+        return _turned(jax.tree.map(lambda *leaves: jnp.stack(leaves), *each))
+
+    def _examples(self, labels: Labels) -> float:
+        return self.preset.weight * labels.number
 
     def learn(self, labels: Labels) -> None:
         """Go on with the labels that there are now."""
-        self.growing.learn(labels.data(), labels.rows, labels.number, self.preset.settle)
+        self.growing.learn(labels.data(), labels.rows, self._examples(labels), self.preset.settle)
 
     def opinion(self, x: Array) -> Opinion:
         """On images ``[images, ...]`` that all seeds look at, or on those of each seed ``[seeds, images, ...]``."""
@@ -299,6 +316,11 @@ class Distilling:
         if self.by_draws:
             return in_pieces(Draws(growing.posterior, growing.draws), x)
         return in_pieces(OneNetwork(growing.student, growing.weights), x)
+
+
+def _turned(tree: PyTree) -> PyTree:
+    """With the first two axes of every leaf exchanged."""
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
 
 
 def in_pieces(models: Draws | OneNetwork, x: Array) -> Opinion:
@@ -331,25 +353,15 @@ class Dropping:
         self.method = Dropout(posterior, adam, preset.dropout_steps, preset.batch_size, rate=preset.dropout_rate)
 
     def learn(self, labels: Labels) -> None:
-        self.key, fit_key, draw_key = jax.random.split(self.key, 3)
-        data, number = labels.data(evenly=True), jnp.asarray(labels.number, jnp.float32)
-        method = eqx.tree_at(lambda m: m.posterior.num_data, self.method, number)
-        keys = [jax.random.split(key, len(data.x)) for key in (fit_key, draw_key)]
-        self.draws = _dropped(method, data, self.preset.dropout_draws, *keys)
+        self.key, start_key, fit_key, draw_key = jax.random.split(self.key, 4)
+        data, seeds = labels.data(evenly=True), len(labels.chosen)
+        starts, fits, draws = (jax.random.split(key, seeds) for key in (start_key, fit_key, draw_key))
+        params = jax.vmap(lambda key: self.method.start(key, data.x[0]))(starts)
+        fitted = train(standing_for(self.method, labels.number), params, data, fits)
+        self.draws = passes(self.method, fitted, draws, self.preset.dropout_draws)
 
     def opinion(self, x: Array) -> Opinion:
         return in_pieces(Draws(self.method.posterior, self.draws), x)
-
-
-@eqx.filter_jit
-def _dropped(method: Dropout, data: Data, number: int, fit_keys: Key, draw_keys: Key) -> PyTree:
-    def one(fit_key: Key, draw_key: Key, data: Data) -> PyTree:
-        start_key, loop_key = jax.random.split(fit_key)
-        how: Any = {"batch_size": method.batch_size, "steps": method.steps}
-        fitted = optimise(method.loss, method.start(start_key, data.x), method.optimiser, data, loop_key, **how)
-        return method.draws(draw_key, fitted, number)
-
-    return jax.vmap(one)(fit_keys, draw_keys, data)
 
 
 def images(preset: Preset, quiet: bool) -> tuple[Data, Data]:

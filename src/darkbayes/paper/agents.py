@@ -11,8 +11,8 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import SGD, Dropout
-from darkbayes.baselines.optimise import Trained, optimise
-from darkbayes.paper.growing import Growing
+from darkbayes.baselines.optimise import Trained
+from darkbayes.paper.growing import Growing, falling, passes, standing_for, train
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -144,11 +144,8 @@ class Distilled(Agent):
     def begin(self) -> None:
         preset, problem = self.preset, self.history.problem
         head, updates = db.outcomes.GaussianHead(1, decompose=True), preset.updates
-
-        def rate(count: Any) -> Any:
-            return preset.learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * (count % updates) / updates))
-
-        student = db.Student(db.mlp(preset.hidden, head.width), head, optax.adam(rate))
+        rate = optax.adam(falling(preset.learning_rate, updates))
+        student = db.Student(db.mlp(preset.hidden, head.width), head, rate)
         queries = RandomArms(problem.arms, preset.jitter if problem.continuous else 0.0)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
         sampler = db.samplers.sghmc(preset.step_size, preset.friction)
@@ -213,9 +210,8 @@ class Greedy(Agent):
         # Each row is as likely as any other in whatever is drawn of all.
         rows = np.random.default_rng(history.number).integers(0, history.number, history.x.shape[1])
         data = Data(jnp.asarray(history.x[:, rows]), jnp.asarray(history.y[:, rows]))
-        count = jnp.asarray(history.number, jnp.float32)
-        method = eqx.tree_at(lambda m: m.posterior.num_data, self.method, count)
-        self.fitted = _trained_on(method, self.fitted, data, jax.random.split(self.split(), len(data.x)))
+        method = standing_for(self.method, history.number)
+        self.fitted = train(method, self.fitted, data, jax.random.split(self.split(), len(data.x)))
 
     def values(self, x: Array) -> Any:
         draws = jax.tree.map(lambda leaf: leaf[:, None], self.fitted)
@@ -232,22 +228,8 @@ class Dropped(Greedy):
 
     def values(self, x: Array) -> Any:
         keys = jax.random.split(self.split(), len(x))
-        draws = _passes(self.method, self.fitted, keys, x.shape[1])
+        draws = passes(self.method, self.fitted, keys, x.shape[1])
         return _of_draws(self.posterior, draws, x, self.split())
-
-
-@eqx.filter_jit
-def _trained_on(method: Trained, params: PyTree, data: Data, keys: Key) -> PyTree:
-    def one(params: PyTree, data: Data, key: Key) -> PyTree:
-        how: Any = {"batch_size": method.batch_size, "steps": method.steps}
-        return optimise(method.loss, params, method.optimiser, data, key, **how)
-
-    return jax.vmap(one)(params, data, keys)
-
-
-@eqx.filter_jit
-def _passes(method: Trained, fitted: PyTree, keys: Key, number: int) -> PyTree:
-    return jax.vmap(lambda key, fitted: method.draws(key, fitted, number))(keys, fitted)
 
 
 class BayesianLinear:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import darkbayes as db
+from darkbayes.baselines.optimise import Trained, optimise
 from darkbayes.teacher.keeping import reservoir_init
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Data, Key, PyTree
@@ -30,6 +31,7 @@ class Growing:
         key: where the randomness comes from.
         updates: of the student, in every round.
         begin: steps of the chains before the first round.
+        start: weights at which the chains begin, ``[seeds, chains, ...]``; None for random ones.
     """
 
     def __init__(
@@ -47,13 +49,15 @@ class Growing:
         batch_size: int,
         updates: int,
         begin: int,
+        start: PyTree = None,
     ):
         self.posterior, self.student, self.draws_each = posterior, student, settings.reservoir
         thin = updates // settings.reservoir * settings.update_every
         rows, count, runs = jnp.asarray(number, jnp.int32), jnp.asarray(examples, jnp.float32), []
         for seed in range(len(data.x)):
             own = at(seed, data)
-            chain = db.minibatch_chain(posterior, sampler, *own, batch_size=batch_size, thin=thin)
+            first = None if start is None else at(seed, start)
+            chain = db.minibatch_chain(posterior, sampler, *own, batch_size=batch_size, thin=thin, start=first)
             chain = eqx.tree_at(lambda c: c.examples, chain, rows, is_leaf=lambda leaf: leaf is None)
             runs.append(db.distillation(chain, student, queries, settings, monitor=own.x[:2]))
         # How many there are is known only when it runs.
@@ -91,3 +95,30 @@ class Growing:
         """Those of the last round, ``[seeds, chains * draws, ...]``."""
         slots = self.state.reservoir.slots
         return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), slots)
+
+
+@eqx.filter_jit
+def train(method: Trained, params: PyTree, data: Data, keys: Key) -> PyTree:
+    """Train methods from where they are, each on the data of its seed, ``[seeds, ...]``."""
+
+    def one(params: PyTree, data: Data, key: Key) -> PyTree:
+        how: Any = {"batch_size": method.batch_size, "steps": method.steps}
+        return optimise(method.loss, params, method.optimiser, data, key, **how)
+
+    return jax.vmap(one)(params, data, keys)
+
+
+@eqx.filter_jit
+def passes(method: Trained, fitted: PyTree, keys: Key, number: int) -> PyTree:
+    """Draws of each seed's fitted method, ``[seeds, number, ...]``."""
+    return jax.vmap(lambda key, fitted: method.draws(key, fitted, number))(keys, fitted)
+
+
+def standing_for(method: Trained, examples: float) -> Trained:
+    """A method whose data stand for so many examples, which is known only when it runs."""
+    return eqx.tree_at(lambda m: m.posterior.num_data, method, jnp.asarray(examples, jnp.float32))
+
+
+def falling(learning_rate: float, updates: int) -> Any:
+    """A learning rate that falls to zero along a cosine, and begins anew after so many updates."""
+    return lambda count: learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * (count % updates) / updates))
