@@ -38,7 +38,7 @@ def fake_images(name: str, **_: Any) -> Images:
 def tiny_presets():
     """The presets at a size for tests, and images that need no network."""
     chains: Any = {"trials": 2, "steps": 40, "burn_in": 20, "thin": 10, "hidden": (4,), "train": 40, "batch_size": 5}
-    few: Any = {"batch_size": 5, "dropout_steps": 3, "ensemble_steps": 3, "ensemble_size": 2}
+    few: Any = {"batch_size": 5, "dropout_steps": 3, "ensemble_steps": 3, "ensemble_size": 4}
     shifted = dataclasses.replace(
         shift.PRESETS["quick"],
         **chains,
@@ -47,7 +47,7 @@ def tiny_presets():
         comparators=mnist.Comparators(**few, bbb_steps=3),
         angles=(90,),
         strengths=(0.1,),
-        attacked=20,
+        attacked=30,
         pgd_steps=2,
     )
     small: Any = {
@@ -59,9 +59,10 @@ def tiny_presets():
         "chains": 2,
         "draws": 2,
         "copies": 2,
+        "weight": 3.0,
     }
     steps: Any = {"begin": 4, "settle": 2, "updates": 4, "query_batch": 3, "batch_size": 4, "dropout_steps": 3}
-    asking = dataclasses.replace(active.PRESETS["quick"], trials=2, dropout_draws=3, **small, **steps)
+    asking = dataclasses.replace(active.PRESETS["quick"], trials=2, dropout_draws=4, **small, **steps)
     short: Any = {"contexts": 40, "block": 10, "first": 2, "hidden": (4,), "batch_size": 4, "begin": 2, "settle": 2}
     acting = dataclasses.replace(
         bandits.PRESETS["quick"], trials=2, datasets=("wheel",), updates=4, query_batch=3, chains=2, draws=2, **short
@@ -72,7 +73,7 @@ def tiny_presets():
         for module in (shift, active):
             patch.setattr(module, "load", fake_images)
         patch.setattr(mnist, "load", fake_images)
-        patch.setattr(mnist, "MC_DRAWS", 3)
+        patch.setattr(mnist, "MC_DRAWS", 4)
         jax.clear_caches()  # Constants are part of what is compiled.
         yield
     jax.clear_caches()
@@ -384,5 +385,5 @@ def test_queries_have_contexts_that_were_seen_and_any_arm():
     x = jnp.concatenate([jnp.arange(12.0).reshape(6, 2), jax.nn.one_hot(jnp.zeros(6, int), 3)], axis=1)
     asked = agents.RandomArms(3, 0.0)(jax.random.key(0), x, None)
     np.testing.assert_array_equal(asked[:, :2], x[:, :2])
-    assert set(np.asarray(asked[:, 2:]).argmax(axis=1).tolist()) > {0}
+    assert set(np.asarray(asked[:, 2:]).argmax(axis=1).tolist()) - {0}
     np.testing.assert_array_equal(asked[:, 2:].sum(axis=1), 1.0)
