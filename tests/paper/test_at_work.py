@@ -18,7 +18,7 @@ from darkbayes import cli
 from darkbayes.data import Images
 from darkbayes.metrics import auroc, risk_coverage
 from darkbayes.outcomes import ClassPrediction
-from darkbayes.paper import active, agents, bandits, mnist, shift
+from darkbayes.paper import active, agents, bandits, learners, mnist, shift
 from darkbayes.student import Settings
 from darkbayes.teacher.stacking import at
 
@@ -273,7 +273,7 @@ def test_patches_make_a_strided_convolution():
     expected = jax.lax.conv_general_dilated(
         maps, kernel, (2, 2), [(2, 2), (2, 2)], dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    np.testing.assert_allclose(active.patches(maps) @ kernel.reshape(-1, 4), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(learners.patches(maps) @ kernel.reshape(-1, 4), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_chains_sample_the_posterior_of_the_labels_that_there_are():

@@ -1,6 +1,7 @@
 """Agents that act to learn: what they meet, what they remember, and how they choose. The experiment is `bandits.py`."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -108,15 +109,38 @@ class RandomArms(eqx.Module):
         return jnp.concatenate([seen, jax.nn.one_hot(arms, self.arms, dtype=x.dtype)], axis=1)
 
 
+class Networks(NamedTuple):
+    """What agents learn with, all of one architecture."""
+
+    posterior: db.Posterior
+    sampler: Any
+    student: db.Student
+    greedy: SGD
+    dropout: Dropout
+
+
+@functools.cache
+def networks(settings: Settings, rows: int) -> Networks:
+    """Made once for all agents that remember so many rows, so that they share what is compiled."""
+    likelihood = db.outcomes.Gaussian(settings.noise_precision)
+    prior = db.priors.ScaledGaussianPrior(settings.prior_precision)
+    posterior = db.Posterior(db.mlp(settings.hidden, 1), likelihood, prior, num_data=rows)
+    head, updates = db.outcomes.GaussianHead(1, decompose=True), settings.updates
+    adam = optax.adam(falling(settings.learning_rate, updates))
+    student = db.Student(db.mlp(settings.hidden, head.width), head, adam)
+    steady, size = optax.adam(settings.learning_rate), min(settings.batch_size, rows)
+    greedy = SGD(posterior, steady, updates, size)
+    dropout = Dropout(posterior, steady, updates, size, rate=settings.dropout_rate)
+    return Networks(posterior, db.samplers.sghmc(settings.step_size, settings.friction), student, greedy, dropout)
+
+
 class Agent:
     """Learns from a history, and chooses arms for contexts ``[seeds, contexts, width]``."""
 
     def __init__(self, preset: Settings, history: History, key: Key):
         self.preset, self.history, self.key = preset, history, key
-        likelihood = db.outcomes.Gaussian(preset.noise_precision)
-        prior = db.priors.ScaledGaussianPrior(preset.prior_precision)
-        rows = history.x.shape[1]
-        self.posterior = db.Posterior(db.mlp(preset.hidden, 1), likelihood, prior, num_data=rows)
+        self.made = networks(preset, history.x.shape[1])
+        self.posterior = self.made.posterior
         self.begin()
 
     def begin(self) -> None:
@@ -142,15 +166,16 @@ class Distilled(Agent):
     """Thompson sampling from a student's predictive."""
 
     def begin(self) -> None:
-        preset, problem = self.preset, self.history.problem
-        head, updates = db.outcomes.GaussianHead(1, decompose=True), preset.updates
-        rate = optax.adam(falling(preset.learning_rate, updates))
-        student = db.Student(db.mlp(preset.hidden, head.width), head, rate)
+        preset, problem, updates = self.preset, self.history.problem, self.preset.updates
         queries = RandomArms(problem.arms, preset.jitter if problem.continuous else 0.0)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
-        sampler = db.samplers.sghmc(preset.step_size, preset.friction)
-        how: Any = {"batch_size": preset.batch_size, "updates": updates, "begin": preset.begin, "key": self.split()}
-        parts = (self.posterior, sampler, student, queries, settings, self.history.data())
+        how: Any = {
+            "batch_size": self.made.greedy.batch_size,
+            "updates": updates,
+            "begin": preset.begin,
+            "key": self.split(),
+        }
+        parts = (self.posterior, self.made.sampler, self.made.student, queries, settings, self.history.data())
         self.growing = Growing(*parts, number=self.history.number, examples=self.history.number, **how)
 
     def learn(self) -> None:
@@ -202,8 +227,7 @@ class Greedy(Agent):
         self.fitted = jax.vmap(lambda key: self.method.start(key, x))(jax.random.split(self.split(), seeds))
 
     def trained(self) -> Trained:
-        preset = self.preset
-        return SGD(self.posterior, optax.adam(preset.learning_rate), preset.updates, preset.batch_size)
+        return self.made.greedy
 
     def learn(self) -> None:
         history = self.history
@@ -222,9 +246,7 @@ class Dropped(Greedy):
     """Thompson sampling by passes of Monte Carlo dropout."""
 
     def trained(self) -> Trained:
-        preset = self.preset
-        adam, rate = optax.adam(preset.learning_rate), preset.dropout_rate
-        return Dropout(self.posterior, adam, preset.updates, preset.batch_size, rate=rate)
+        return self.made.dropout
 
     def values(self, x: Array) -> Any:
         keys = jax.random.split(self.split(), len(x))
