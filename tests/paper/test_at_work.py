@@ -361,11 +361,12 @@ def test_an_agent_remembers_what_it_did_and_what_came_of_it():
     arms = np.random.default_rng(0).integers(0, 5, (2, 8))
     history.act(arms)
     data = history.data()
-    np.testing.assert_allclose(data.x[1, 3], [*problem.contexts[1, 3], *np.eye(5)[arms[1, 3]]], rtol=1e-6)
+    np.testing.assert_allclose(data.x[1, 3], [*history.inputs[1, 3], *2**0.5 * np.eye(5)[arms[1, 3]]], rtol=1e-5)
+    np.testing.assert_allclose(history.inputs.std(axis=1), 1.0)
     np.testing.assert_allclose(data.y[1, 3, 0], problem.rewards[1, 3, arms[1, 3]] / problem.scale, rtol=1e-6)
     np.testing.assert_array_equal(data.x[0, 8], data.x[0, 0])
-    rows = agents.every_arm(problem.contexts[:, :4], 5)
-    np.testing.assert_array_equal(rows[0, 2, :, 2:], np.eye(5))
+    rows = agents.every_arm(history.inputs[:, :4], problem.codes)
+    np.testing.assert_allclose(rows[0, 2, :, 2:], 2**0.5 * np.eye(5), rtol=1e-6)
 
 
 def test_thompson_sampling_from_a_student_has_its_mean_and_its_epistemic_variance():
@@ -383,7 +384,7 @@ def test_thompson_sampling_from_a_student_has_its_mean_and_its_epistemic_varianc
 
 def test_queries_have_contexts_that_were_seen_and_any_arm():
     x = jnp.concatenate([jnp.arange(12.0).reshape(6, 2), jax.nn.one_hot(jnp.zeros(6, int), 3)], axis=1)
-    asked = agents.RandomArms(3, 0.0)(jax.random.key(0), x, None)
+    asked = agents.RandomArms(jnp.eye(3), 0.0)(jax.random.key(0), x, None)
     np.testing.assert_array_equal(asked[:, :2], x[:, :2])
     assert set(np.asarray(asked[:, 2:]).argmax(axis=1).tolist()) - {0}
     np.testing.assert_array_equal(asked[:, 2:].sum(axis=1), 1.0)

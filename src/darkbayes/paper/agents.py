@@ -52,6 +52,20 @@ class Problem(NamedTuple):
         return self.expected.shape[2]
 
     @property
+    def inputs(self) -> np.ndarray:
+        """The contexts as agents read them: each column standardised, without a look at rewards."""
+        center, spread = self.contexts.mean(axis=1, keepdims=True), self.contexts.std(axis=1, keepdims=True)
+        return (self.contexts - center) / np.where(spread > 0, spread, 1.0)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """What says which arm it is, beside a context, ``[arms, arms]``.
+
+        Of a context's size: else a network would take it for granted that all arms are worth about the same.
+        """
+        return np.eye(self.arms) * self.contexts.shape[2] ** 0.5
+
+    @property
     def uniform(self) -> np.ndarray:
         """The regret of choosing at random, in expectation, of each seed."""
         return (self.expected.max(axis=2) - self.expected.mean(axis=2)).sum(axis=1)
@@ -61,7 +75,7 @@ class History:
     """What an agent has seen, in arrays whose shapes never change: a row is a context with an arm, and its reward."""
 
     def __init__(self, problem: Problem):
-        self.problem, self.number = problem, 0
+        self.problem, self.number, self.inputs = problem, 0, problem.inputs
         seeds, number, width = problem.contexts.shape
         self.x = np.zeros((seeds, number, width + problem.arms), np.float32)
         self.y = np.zeros((seeds, number, 1), np.float32)
@@ -71,7 +85,7 @@ class History:
         """Choose arms ``[seeds, contexts]`` for the next contexts."""
         problem, new = self.problem, slice(self.number, self.number + arms.shape[1])
         self.arms[:, new] = arms
-        self.x[:, new] = np.concatenate([problem.contexts[:, new], np.eye(problem.arms)[arms]], axis=2)
+        self.x[:, new] = np.concatenate([self.inputs[:, new], problem.codes[arms]], axis=2)
         self.y[:, new] = np.take_along_axis(problem.rewards[:, new], arms[..., None], 2) / problem.scale
         self.number = new.stop
 
@@ -88,25 +102,25 @@ class History:
         return np.cumsum(expected.max(axis=2) - chosen, axis=1)
 
 
-def every_arm(contexts: np.ndarray, arms: int) -> Array:
-    """Each context with each arm, ``[seeds, contexts, arms, width]``."""
-    shape = (*contexts.shape[:2], arms)
-    wide = np.broadcast_to(contexts[:, :, None], (*shape, contexts.shape[2]))
-    return jnp.asarray(np.concatenate([wide, np.broadcast_to(np.eye(arms), (*shape, arms))], axis=3), jnp.float32)
+def every_arm(inputs: np.ndarray, codes: np.ndarray) -> Array:
+    """Each context, as agents read it, with the code of each arm, ``[seeds, contexts, arms, width]``."""
+    shape = (*inputs.shape[:2], len(codes))
+    wide = np.broadcast_to(inputs[:, :, None], (*shape, inputs.shape[2]))
+    return jnp.asarray(np.concatenate([wide, np.broadcast_to(codes, (*shape, len(codes)))], axis=3), jnp.float32)
 
 
 class RandomArms(eqx.Module):
     """Queries at contexts that were seen, with any arm; with noise on the contexts where they are continuous."""
 
-    arms: int
+    codes: Array
     noise: float
 
     def __call__(self, key: Key, x: Array, context: Any) -> Array:
         arm_key, noise_key = jax.random.split(key)
-        seen = x[:, : x.shape[1] - self.arms]
+        seen = x[:, : x.shape[1] - len(self.codes)]
         seen = seen + self.noise * jax.random.normal(noise_key, seen.shape, seen.dtype)
-        arms = jax.random.randint(arm_key, (len(x),), 0, self.arms)
-        return jnp.concatenate([seen, jax.nn.one_hot(arms, self.arms, dtype=x.dtype)], axis=1)
+        arms = jax.random.randint(arm_key, (len(x),), 0, len(self.codes))
+        return jnp.concatenate([seen, self.codes[arms]], axis=1)
 
 
 class Networks(NamedTuple):
@@ -158,8 +172,8 @@ class Agent:
         """What each arm may be worth, for rows ``[seeds, contexts, arms, width]``: a sample, or a guess."""
         raise NotImplementedError
 
-    def choose(self, contexts: np.ndarray) -> np.ndarray:
-        return np.argmax(self.values(every_arm(contexts, self.history.problem.arms)), axis=2)
+    def choose(self, inputs: np.ndarray) -> np.ndarray:
+        return np.argmax(self.values(every_arm(inputs, self.history.problem.codes)), axis=2)
 
 
 class Distilled(Agent):
@@ -167,7 +181,7 @@ class Distilled(Agent):
 
     def begin(self) -> None:
         preset, problem, updates = self.preset, self.history.problem, self.preset.updates
-        queries = RandomArms(problem.arms, preset.jitter if problem.continuous else 0.0)
+        queries = RandomArms(jnp.asarray(problem.codes, jnp.float32), preset.jitter if problem.continuous else 0.0)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
         how: Any = {
             "batch_size": self.made.greedy.batch_size,

@@ -19,7 +19,7 @@ worth more than the chosen one, in expectation, summed over all contexts; 100 is
     greedy                the network of highest posterior density
     dropout thompson      one pass of Monte Carlo dropout for each context
 
-Networks read a context and the arm; all are of one architecture, with the same noise, and learn as many steps. Linear
+Networks read a context, standardised, and the arm; all are of one architecture, with the same noise, and learn as many steps. Linear
 agents have a normal-inverse-gamma prior, and infer the noise. Nothing is compiled anew as data grow.
 """
 
@@ -121,7 +121,7 @@ def play(run: db.Run, preset: Preset, dataset: str, method: str, trials: int, se
         while history.number < preset.contexts:
             agent.learn()
             place = slice(history.number, history.number + preset.block)
-            contexts = problem.contexts[:, place]
+            contexts = history.inputs[:, place]
             # The last block may be shorter; its shape is that of the others.
             padded = np.concatenate(
                 [contexts, np.repeat(contexts[:, -1:], preset.block - contexts.shape[1], axis=1)], 1
