@@ -19,8 +19,8 @@ worth more than the chosen one, in expectation, summed over all contexts; 100 is
     greedy                the network of highest posterior density
     dropout thompson      one pass of Monte Carlo dropout for each context
 
-Networks read a context, standardised, and the arm; all are of one architecture, with the same noise, and learn as many steps. Linear
-agents have a normal-inverse-gamma prior, and infer the noise. Nothing is compiled anew as data grow.
+Networks read a context, standardised, and the arm; all are of one architecture, with the same noise, and learn as many
+steps. Linear agents have a normal-inverse-gamma prior, and infer the noise. Nothing is compiled anew as data grow.
 """
 
 import dataclasses
