@@ -1,6 +1,6 @@
 """Active learning on MNIST: how many labels until 95 % of the digits are right, by who chooses what to label.
 
-    darkbayes reproduce active --preset best      about 10 minutes on one H200, five seeds side by side
+    darkbayes reproduce active --preset best      five seeds side by side: for a GPU
     darkbayes reproduce active --preset quick     minutes on two cores: a smaller network, one seed, few labels
 
 All begin with the same 20 labels, two of each digit, and get ten more at a time from a pool of 50,000 images. From
@@ -20,7 +20,8 @@ Teacher, student and dropout are the same convolutional network. All learn from 
 them. To the teacher every copy is an observation, sixteen for a label: a likelihood to the power of sixteen, without
 which the prior rules so few labels. Its chains (SGHMC) begin at trained networks and never stop: labels are added under
 them. The student asks its teacher at images of the pool, whose labels nobody knows.
-Nothing is compiled anew as labels grow. Settings were chosen on images of the pool, none on the test images.
+Nothing is compiled anew as labels grow. Settings were chosen on the last 10,000 images
+of the training file, which are not in the pool, and none on the test images.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Contextual bandits: what an agent loses who must act to learn, and whose doubt tells it where to look.
 
-    darkbayes reproduce bandits --preset best      about 5 minutes on one H200, ten seeds side by side
+    darkbayes reproduce bandits --preset best      ten seeds side by side: for a GPU
     darkbayes reproduce bandits --preset quick     minutes on two cores: short, two seeds
 
     mushroom    eat or pass? An edible mushroom gives 5, a poisonous one 5 or -35 with probability 1/2 each; passing 0

@@ -1,6 +1,6 @@
 """MNIST under shift: are methods unsure where they should be, and what is left of them where digits change?
 
-    darkbayes reproduce shift --preset best       about 8 minutes on one H200, 3 trials side by side
+    darkbayes reproduce shift --preset best       3 trials side by side: for a GPU
     darkbayes reproduce shift --preset quick      minutes on two cores: a subset, a smaller network, one trial
 
 The networks are those of `reproduce mnist`, 784-400-400-10 and trained alike: SGD, Monte Carlo dropout, an ensemble of
