@@ -171,7 +171,7 @@ def test_every_block_of_code_runs_as_written(page, shell):
 
 
 def test_commands_within_sentences_exist():
-    known = "fit|predict|evaluate|report|export|serve|reproduce|bench|data"
+    known = "fit|predict|evaluate|suggest|report|export|serve|reproduce|bench|data"
     for page in PAGES:
         text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
         for command in re.findall(r"`darkbayes ([^`]+)`", text):

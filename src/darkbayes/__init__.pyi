@@ -4,6 +4,7 @@ from darkbayes import baselines as baselines
 from darkbayes import data as data
 from darkbayes import metrics as metrics
 from darkbayes import outcomes as outcomes
+from darkbayes.acquisition import suggest as suggest
 from darkbayes.errors import DataError as DataError
 from darkbayes.errors import Divergence as Divergence
 from darkbayes.errors import InvalidInput as InvalidInput

@@ -215,6 +215,48 @@ def kl_mixture(p: Any, q: Any, nodes: int = 2001, reach: float = 8.0) -> float:
     return float(np.mean(total.sum(axis=-1)))
 
 
+def auroc(inside: Any, outside: Any) -> float:
+    """How well an uncertainty tells inputs from outside from those inside: the area under the ROC curve.
+
+    It is the probability that one from outside, at random, has the larger value; ties count half.
+
+    Args:
+        inside, outside: the uncertainties of both.
+
+    Returns:
+        The area: 1/2 for one that tells nothing.
+
+    >>> auroc([0.1, 0.2, 0.3], [0.2, 0.4])
+    0.75
+    """
+    both = np.concatenate([np.ravel(inside), np.ravel(outside)]).astype(np.float64)
+    number, others = np.size(inside), np.size(outside)
+    if not number or not others:
+        raise InvalidInput(f"auroc compares {number} inputs inside with {others} outside: give some of both")
+    _, place, count = np.unique(both, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+    return float((ranks[number:].sum() - others * (others + 1) / 2) / (number * others))
+
+
+def risk_coverage(uncertainty: Any, loss: Any) -> np.ndarray:
+    """The mean loss on the k rows of least uncertainty, for k = 1, 2, ..., all of them; ties are averaged over.
+
+    Args:
+        uncertainty, loss: of each row.
+
+    Returns:
+        The risks, whose mean is the area under the risk-coverage curve (AURC).
+
+    >>> risk_coverage([0.3, 0.1, 0.2], [1.0, 0.0, 1.0]).round(2).tolist()
+    [0.0, 0.5, 0.67]
+    """
+    values, losses = (np.ravel(np.asarray(part, np.float64)) for part in (uncertainty, loss))
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    tied = np.bincount(place, losses) / count
+    order = np.argsort(values, kind="stable")
+    return np.cumsum(tied[place[order]]) / np.arange(1, len(losses) + 1)
+
+
 def gain_kept(student: float, teacher: float, plugin: float) -> float:
     """The share of the Bayesian gain that the student keeps: (student - plug-in) / (teacher - plug-in).
 

@@ -5,7 +5,7 @@ Needs onnxruntime and numpy, and no JAX.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -78,6 +78,23 @@ class Shipped:
             raise InvalidInput(f"{self.path} reads images [rows, {size}], not {given}")
         values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
+
+    def batches(
+        self,
+        source: Path | str,
+        *,
+        on_bad: Literal["refuse", "skip"] = "refuse",
+        target: bool = False,
+        delimiter: str | None = None,
+    ) -> Any:
+        """The rows of a file, or images, in batches: as `read_batches` or `read_image_batches` has them."""
+        from darkbayes.tables.images import read_image_batches
+        from darkbayes.tables.streaming import read_batches
+
+        how: Any = {"on_bad": on_bad, "target": target}
+        if isinstance(self.schema, TableSchema):
+            return read_batches(source, self.schema, delimiter=delimiter, **how)
+        return read_image_batches(source, self.schema, **how)
 
     def predict_nothing(self) -> Prediction:
         """What it predicts of no row, for the names and types of columns."""

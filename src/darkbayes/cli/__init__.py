@@ -1,6 +1,6 @@
 """The command line: thin, and the only place where a string names a thing.
 
-modelling.py     one's own data: fit, predict, evaluate, report, export, serve
+modelling.py     one's own data: fit, predict, evaluate, suggest, report, export, serve
 research.py      the paper and the engine: reproduce, bench, data
 """
 
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from darkbayes.cli.common import remedy
-from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serve
+from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serve, Suggest
 from darkbayes.cli.research import Bench, Data, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 
@@ -41,7 +41,7 @@ class Completion:
         print(script.getvalue().replace("\ncomplete -F ", "\ncomplete -o default -F "))
 
 
-KINDS = (Fit, Predict, Evaluate, Report, Export, Serve, Reproduce, Bench, Data, Completion)
+KINDS = (Fit, Predict, Evaluate, Suggest, Report, Export, Serve, Reproduce, Bench, Data, Completion)
 COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
 
 

@@ -154,7 +154,7 @@ class Predict:
 
         shipped = Shipped(self.folder)
         level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
-        batches = _batches(self, shipped.schema)
+        batches = shipped.batches(self.source, on_bad=self.on_bad, delimiter=self.delimiter)
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
@@ -193,7 +193,7 @@ class Evaluate:
         from darkbayes.shipped import Shipped
 
         shipped = Shipped(self.folder)
-        batches = _batches(self, shipped.schema)
+        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, delimiter=self.delimiter)
         target = shipped.schema.target
         scores, inside, apart = Scores(repr(target.name)), Scores(repr(target.name)), 0
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
@@ -213,15 +213,32 @@ class Evaluate:
         common.show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
 
 
-def _batches(command: Predict | Evaluate, schema: Any) -> Any:
-    from darkbayes.tables.images import read_image_batches
-    from darkbayes.tables.schema import TableSchema
-    from darkbayes.tables.streaming import read_batches
+@dataclass(frozen=True)
+class Suggest:
+    """Name the rows of a pool that are worth labelling."""
 
-    how: Any = {"on_bad": command.on_bad, "target": isinstance(command, Evaluate)}
-    if isinstance(schema, TableSchema):
-        return read_batches(command.source, schema, delimiter=command.delimiter, **how)
-    return read_image_batches(command.source, schema, **how)
+    folder: Student
+    source: Annotated[Required, value("FILE")]
+    """a pool without targets: a CSV or Parquet file of any size with the columns of the fit, or a folder of images"""
+    number: Annotated[int, value("NUMBER", aliases=("-n",))] = 10  # how many rows to name
+    batch_aware: Flag = False
+    """choose rows that are worth labelling together: what one of them would teach counts no more for rows near it"""
+    out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
+    """the file to write, .csv or .parquet; by default CSV to standard output"""
+    on_bad: OnBad = "refuse"
+    delimiter: Delimiter = None
+    quiet: Quiet = False
+
+    def run(self) -> None:
+        common.require("pyarrow", "onnxruntime")
+        from darkbayes.acquisition import suggest
+        from darkbayes.tables.writing import TableWriter
+
+        how: Any = {name: getattr(self, name) for name in ("number", "batch_aware", "on_bad", "delimiter", "quiet")}
+        with TableWriter(self.out, spare_quotes=True) as writer:
+            suggestions = suggest(self.folder, self.source, **how)
+            writer.write(suggestions.table())
+        common.tell(suggestions.notes, self.quiet)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ class Reproduce:
     """Run an experiment of the paper."""
 
     experiment: tyro.conf.Positional[
-        Literal["toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt", "conformal"]
+        Literal[
+            "toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt", "conformal", "shift", "active", "bandits"
+        ]
     ]
     """which experiment"""
     preset: Annotated[
@@ -34,8 +36,8 @@ class Reproduce:
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
-    """which data sets (uci, tables, doubt, conformal); others, and more trials, may be added to the same folder by
-    --resume"""
+    """which data sets (uci, tables, doubt, conformal, bandits); others, and more trials, may be added to the same
+    folder by --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
     """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
     seed: Number = 0  # the same seed gives the same bits on the same machine

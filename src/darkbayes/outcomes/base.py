@@ -149,6 +149,7 @@ class Target(abc.ABC):
     prior_precision: ClassVar[float] = (
         0.1  # Of the teacher's biases a priori, by default; of its weights, times the fan-in.
     )
+    measure: ClassVar[str] = "epistemic"  # What `doubt` is called in a file.
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
     # What is predicted, found out from a table
@@ -265,6 +266,13 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def change(self, prediction: Any) -> str:
         """What the guarantee makes of predictions, in words: "they are ..."; these may come without it."""
+
+    def doubt(self, prediction: Any) -> np.ndarray:
+        """How much a label of each row would teach, ``[rows]``: the epistemic part, in the unit that networks learn in.
+
+        In the target's own unit rows of a large target would always come first, if its logarithm is what is learned.
+        """
+        return prediction.parts[1]
 
     # Predictions that come from a file, and go to one
 

@@ -184,6 +184,7 @@ class ClassTarget(Target):
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
     heads: ClassVar[tuple[str, ...]] = ("softmax",)
     prior_precision: ClassVar[float] = 0.02
+    measure: ClassVar[str] = "mutual_information"
     views: ClassVar[tuple[str, ...]] = ("bars",)
     held_by: ClassVar[str] = "sets"
 

@@ -14,7 +14,14 @@ from scipy.special import betainc, gammaincc, gammaln, xlogy
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
 from darkbayes.outcomes.guarantee import Guarantee
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
+from darkbayes.outcomes.quantity import (
+    MOMENTS,
+    QuantityPrediction,
+    QuantityTarget,
+    components_last,
+    log_sum_exp,
+    log_variance,
+)
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 
@@ -174,6 +181,10 @@ class CountTarget(QuantityTarget):
         from darkbayes.outcomes.heads.counts import CountHead
 
         return CountHead(self.base, decompose=True)
+
+    def doubt(self, prediction: CountPrediction) -> np.ndarray:
+        """The epistemic variance of the rate's logarithm."""
+        return log_variance(prediction.mean, prediction.epistemic)[:, 0]
 
     @property
     def outputs(self) -> tuple[str, ...]:

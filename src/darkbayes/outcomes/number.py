@@ -23,7 +23,14 @@ from scipy.special import ndtr, ndtri
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
 from darkbayes.outcomes.guarantee import Guarantee
-from darkbayes.outcomes.quantity import MOMENTS, QuantityPrediction, QuantityTarget, components_last, log_sum_exp
+from darkbayes.outcomes.quantity import (
+    MOMENTS,
+    QuantityPrediction,
+    QuantityTarget,
+    components_last,
+    log_sum_exp,
+    log_variance,
+)
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
@@ -254,6 +261,12 @@ class NumbersTarget(QuantityTarget):
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
         return super().own_unit(prediction.own_unit(self.numbers))
+
+    def doubt(self, prediction: NumberPrediction) -> np.ndarray:
+        """The epistemic variance of what is standardised, the mean over outputs."""
+        variance, scale = prediction.epistemic, np.asarray([number.scale for number in self.numbers])
+        variance = np.where(np.asarray(prediction.logs), log_variance(prediction.mean, variance), variance)
+        return np.mean(variance / scale**2, axis=1)
 
     @property
     def outputs(self) -> tuple[str, ...]:

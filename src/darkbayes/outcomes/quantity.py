@@ -192,9 +192,20 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
         return top[..., 0] + np.log(np.sum(np.exp(values - top), axis=-1))
 
 
+def log_variance(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The variance of the logarithm of a log-normal quantity of this mean and variance, log(1 + variance / mean^2).
+
+    >>> variance = np.expm1(0.25) * np.exp(2 * 3.0 + 0.25)  # Of exp(Z), where Z has mean 3 and variance 1/4.
+    >>> round(float(log_variance(np.exp(3.125), variance)), 6)
+    0.25
+    """
+    return np.log1p(variance / np.maximum(mean, np.finfo(np.float32).tiny) ** 2)
+
+
 class QuantityTarget(Target):
     """A target of one or several outputs that are quantities."""
 
+    measure: ClassVar[str] = "epistemic_variance"
     views: ClassVar[tuple[str, ...]] = ("quantity",)
     held_by: ClassVar[str] = "intervals"
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import boston, conformal, doubt, mnist, tables, toy1d, toy2d, uci
+from darkbayes.paper import active, bandits, boston, conformal, doubt, mnist, shift, tables, toy1d, toy2d, uci
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -16,7 +16,7 @@ COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal)
+    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal, shift, active, bandits)
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -38,6 +38,17 @@ NAMES = Names(
         "bbb gaussian": "Bayes by backprop, Gaussian prior",
         "bbb mixture": "Bayes by backprop, mixture prior",
         "ensemble": "deep ensemble",
+        "student bald": "student, BALD",
+        "student bald batch": "student, BALD with diversity",
+        "student entropy": "student, entropy",
+        "student random": "student, random labels",
+        "sgld bald": "teacher's draws, BALD",
+        "dropout bald": "MC dropout, BALD",
+        "student thompson": "student, Thompson",
+        "sgld thompson": "teacher's draws, Thompson",
+        "neural linear": "NeuralLinear",
+        "linear": "linear, Thompson",
+        "dropout thompson": "MC dropout, Thompson",
         "mclmc": "MCLMC (teacher)",
         "gp": "Gaussian process",
         "boosting": "gradient boosting",
@@ -60,6 +71,11 @@ NAMES = Names(
         "predict_ms": "ms for 1,000 images",
         "predict_ratio": "times the student's time",
         "width": "width, or classes in a set",
+        "auroc_total": "AUROC by total uncertainty",
+        "auroc_epistemic": "AUROC by epistemic uncertainty",
+        "aurc": "area under the risk-coverage curve (%)",
+        "regret": "regret (chance = 100)",
+        "labels_to_95": "labels to 95 % right",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",
         "spread_ratio_within": "share of probes with a spread within a factor of 2 of the teacher's",

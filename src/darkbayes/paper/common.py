@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -17,7 +19,7 @@ from darkbayes.outcomes.heads.base import Head
 from darkbayes.report import figures
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.teacher.stacking import at
-from darkbayes.types import Array, Data, Key
+from darkbayes.types import Array, Data, Key, PyTree
 
 Row = dict[str, Any]
 TUNED = "fisher_sgld with momentum"
@@ -59,6 +61,32 @@ class Preset:
     def teacher(self, posterior: db.Posterior, sampler: Any, data: Data, batch_size: int | None) -> MinibatchChain:
         lengths: Any = {"burn_in": self.burn_in, "thin": self.thin}
         return db.minibatch_chain(posterior, sampler, *data, batch_size=batch_size, **lengths)
+
+
+class Draws(eqx.Module):
+    """The average of what networks predict."""
+
+    posterior: db.Posterior
+    draws: PyTree
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """Log probabilities and the expected entropy of each image."""
+        said = jax.vmap(lambda draw: self.posterior.distribution(draw, x))(self.draws)
+        together = jax.nn.logsumexp(said.log_probs, axis=0) - jnp.log(len(said.log_probs))
+        return together, jnp.mean(said.entropy, axis=0)
+
+
+class OneNetwork(eqx.Module):
+    """What a student predicts, in one forward pass."""
+
+    student: db.Student
+    weights: PyTree
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """Log probabilities and the expected entropy of each image."""
+        predicted = self.student.predict(self.weights, x)
+        assert predicted.aleatoric is not None
+        return predicted.distribution.log_probs, predicted.aleatoric
 
 
 def teacher_of(fitted: Fitted) -> str:

@@ -31,6 +31,7 @@ from darkbayes.paper import common
 from darkbayes.paper.common import Row, fit_trials, rows_of, trained
 from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import row
+from darkbayes.student.loop import DistillationState
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -143,10 +144,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     if preset.only is None:
         distilled = run.once("sgld", partial(experiment.distilled, keys["distil"]))
         probs |= {name: distilled[name] for name in ("sgld", "student")}
-        # The mean-loss rate of the teacher's own drift at full-data scale.
-        rate = optax.sgd(preset.sgd_step_size / 2 * len(experiment.data.x))
-        plug_in = SGD(experiment.posterior, rate, preset.sgd_steps, preset.batch_size)
-        fitted = run.once("sgd", partial(experiment.fitted, {"sgd": (plug_in, 0)}, keys["sgd"]))
+        fitted = run.once("sgd", partial(experiment.fitted, {"sgd": (experiment.plug_in(), 0)}, keys["sgd"]))
         probs["sgd"] = fitted["sgd"]
         seconds["sgld with student"] = float(distilled["seconds"]) / preset.steps
         seconds["sgd"] = float(fitted["seconds"]) / preset.sgd_steps
@@ -180,20 +178,32 @@ def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
 class Experiment:
     """Every method on the same images; what they predict are probabilities ``[trials, images, classes]``."""
 
+    head = db.outcomes.SoftmaxHead(CLASSES)
+
     def __init__(self, run: db.Run, preset: Preset, trials: int):
         self.run, self.preset, self.trials = run, preset, trials
         self.data, self.held_out = split(preset, run.quiet)
         network, prior = db.mlp(preset.hidden, CLASSES), db.priors.GaussianPrior(preset.prior_precision)
         self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=len(self.data.x))
-        self.student = preset.student(preset.hidden, db.outcomes.SoftmaxHead(CLASSES))
+        self.student = preset.student(preset.hidden, self.head)
 
-    def distilled(self, key: Key) -> dict[str, Any]:
-        preset, x = self.preset, self.held_out.x
+    def distil(self, key: Key) -> tuple[DistillationState, PyTree]:
+        """Teachers and students at their end, and the students' weights, ``[trials, ...]``."""
+        preset = self.preset
         teacher = preset.teacher(self.posterior, db.sgld(preset.step_size), self.data, preset.batch_size)
         queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
-        parts = db.distillation(teacher, self.student, queries(preset.noise), preset.settings, monitor=x)
+        monitor: Any = {"monitor": self.held_out.x}
+        parts = db.distillation(teacher, self.student, queries(preset.noise), preset.settings, **monitor)
         state = self.run.distil("student", db.side_by_side([parts] * self.trials), key, preset.steps)
-        weights = jax.tree.map(lambda leaf: leaf[:, 0], state.students)
+        return state, jax.tree.map(lambda leaf: leaf[:, 0], state.students)
+
+    def plug_in(self) -> SGD:
+        """The network that one optimiser finds, at the mean-loss rate of the teacher's own drift at full-data scale."""
+        rate = optax.sgd(self.preset.sgd_step_size / 2 * len(self.data.x))
+        return SGD(self.posterior, rate, self.preset.sgd_steps, self.preset.batch_size)
+
+    def distilled(self, key: Key) -> dict[str, Any]:
+        x, (state, weights) = self.held_out.x, self.distil(key)
         return {
             "sgld": db.predict_average(state.average).mean,
             "student": self._each(lambda trial: db.predict_student(self.student, at(trial, weights), x)),

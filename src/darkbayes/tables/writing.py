@@ -23,6 +23,10 @@ class TableWriter:
 
     The file is written aside and takes its place when all is well; after an error nothing is left behind.
 
+    Args:
+        path: of the file; "-" for CSV to the standard output.
+        spare_quotes: whether texts of a CSV file go without quotes if none of the first rows needs them.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with TableWriter(f"{folder}/out.csv") as writer:
@@ -31,7 +35,8 @@ class TableWriter:
     ['line,mean', '7,1.5']
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], *, spare_quotes: bool = False):
+        self._spare_quotes = spare_quotes
         self._path = None if os.fspath(path) == STDOUT else Path(path)
         self._sink: Any = None
         self._writer: Any = None
@@ -57,7 +62,9 @@ class TableWriter:
         if self._writer is None and self._path is not None and self._path.suffix.lower() in PARQUET:
             self._writer = pa.parquet.ParquetWriter(self._sink, table.schema)
         elif self._writer is None:
-            header, options = io.StringIO(), pa.csv.WriteOptions(include_header=False)
+            spare = self._spare_quotes and not any(map(_needs_quotes, table.columns))
+            options = pa.csv.WriteOptions(include_header=False, quoting_style="none" if spare else "needed")
+            header = io.StringIO()
             # Arrow would put quotes around every name.
             csv.writer(header, lineterminator="\n").writerow(table.schema.names)
             self._sink.write(header.getvalue().encode())
@@ -80,9 +87,19 @@ class TableWriter:
                 self._aside.unlink(missing_ok=True)
 
 
-def _stored(values: np.ndarray) -> Any:
+def _needs_quotes(column: Any) -> bool:
+    """Whether a column holds text that no CSV file can hold without quotes; one of blanks would be read as missing."""
+    pa = arrow()
+    return pa.types.is_string(column.type) and bool(
+        pa.compute.any(pa.compute.match_substring_regex(column, r"""[",;\t|\r\n]|^\s|\s$|^$""")).as_py()
+    )
+
+
+def _stored(values: Any) -> Any:
     """Values as arrow writes them, of one type whatever they are."""
     pa = arrow()
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
     if values.dtype == object:
         return pa.array(values.tolist(), pa.string())
     # A student computes in single precision: more digits are noise, and would make a CSV file twice as long.
