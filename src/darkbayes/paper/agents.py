@@ -54,8 +54,20 @@ class Problem(NamedTuple):
     @property
     def inputs(self) -> np.ndarray:
         """The contexts as agents read them: each column standardised, without a look at rewards."""
-        center, spread = self.contexts.mean(axis=1, keepdims=True), self.contexts.std(axis=1, keepdims=True)
-        return (self.contexts - center) / np.where(spread > 0, spread, 1.0)
+        center, spread = self._scale
+        return (self.contexts - center[:, None]) / spread[:, None]
+
+    @property
+    def _scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each column, ``[seeds, width]``; one for a deviation of zero."""
+        spread = self.contexts.std(axis=1)
+        return self.contexts.mean(axis=1), np.where(spread > 0, spread, 1.0)
+
+    def as_they_come(self, inputs: np.ndarray) -> np.ndarray:
+        """Contexts from `inputs`, ``[seeds, ..., width]``."""
+        shape = len(inputs), *[1] * (inputs.ndim - 2), inputs.shape[-1]
+        center, spread = (part.reshape(shape) for part in self._scale)
+        return inputs * spread + center
 
     @property
     def codes(self) -> np.ndarray:
@@ -297,7 +309,9 @@ class Linear(Agent):
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What the regressions read, ``[..., width]``, of rows ``[seeds, ..., width]``: contexts, and a constant."""
-        contexts = x[..., : x.shape[-1] - self.history.problem.arms]
+        problem = self.history.problem
+        # As they come: columns of zeros and ones with one common prior do better than standardised ones.
+        contexts = problem.as_they_come(np.asarray(x[..., : x.shape[-1] - problem.arms], np.float64))
         return np.concatenate([contexts, np.ones((*x.shape[:-1], 1))], axis=-1).astype(np.float64)
 
     def learn(self) -> None:
