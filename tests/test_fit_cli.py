@@ -209,6 +209,7 @@ def test_predictions_go_to_standard_output_or_to_parquet(prices, tmp_path, capfd
     rows = list(csv.DictReader(shown.out.decode().splitlines()))
     assert list(rows[0]) == ["mean", "std", "aleatoric_std", "epistemic_std", "lower_50", "upper_50", "outside"]
     stored = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert [text or "" for text in stored["outside"].to_pylist()] == [row.pop("outside") for row in rows]
     for name in rows[0]:
         np.testing.assert_allclose(stored[name].to_numpy(), numbers(rows, name), rtol=1e-6)
 

