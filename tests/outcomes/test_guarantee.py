@@ -18,7 +18,7 @@ from darkbayes.outcomes import (
     NumberTarget,
     SeveralTarget,
 )
-from darkbayes.outcomes.guarantee import Guarantee, by_chance, calibrated, counted
+from darkbayes.outcomes.guarantee import Guarantee, by_luck, calibrated
 from darkbayes.tables.schema import schema_from_dict, schema_to_dict
 
 RNG = np.random.default_rng(0)
@@ -86,7 +86,8 @@ def test_regions_of_a_wrong_model_hold_the_truth_as_often_as_was_asked(kind: str
     given = target.guaranteed(said[:4_000], y[:4_000], level)
     shown = given.own_unit(said[4_000:]) if kind in ("class", "count") else said[4_000:]
     shown = dataclasses.replace(shown, guarantee=given.guarantee)
-    share, chance = shown.covered(y[4_000:], level).mean(axis=0), by_chance(level, 4_000, 4_000)
+    share, reach = shown.covered(y[4_000:], level).mean(axis=0), 1.96 * np.sqrt(level * (1 - level) / 2_000)
+    chance = level - reach, level + reach  # Of those that calibrate, and of those that are counted.
     assert (share >= chance[0]).all()
     # Counts and classes are few: what is just enough may be more than was asked.
     assert (share <= (1.0 if kind in ("class", "count") else chance[1])).all()
@@ -155,8 +156,14 @@ def test_too_few_rows_are_refused_with_how_many_are_needed(level: float, needed:
     assert calibrated(scores, level).bounds[0] == pytest.approx(scores.max(), rel=1e-5)
     with pytest.raises(InvalidInput, match=rf"guarantee {level} needs {needed} rows .* not {needed - 1}: give more"):
         calibrated(scores[1:], level)
-    assert len(counted(np.repeat(scores, 2, axis=0)[2:], level, 0)) == 0
-    assert len(counted(np.repeat(scores, 2, axis=0), level, 0)) == needed
+
+
+def test_the_luck_of_the_rows_that_calibrate_is_as_large_as_was_said() -> None:
+    """2,000 calibrations by 30 uniform scores, of which the bound is the share that is held."""
+    bounds = np.asarray([calibrated(rows[:, None], 0.9).bounds[0] for rows in RNG.random((2_000, 30))])
+    low, high = by_luck(0.9, 30)
+    assert np.mean(bounds < low) == pytest.approx(0.025, abs=0.012)
+    assert np.mean(bounds > high) == pytest.approx(0.025, abs=0.012)
 
 
 def test_a_student_that_says_nothing_finite_gets_no_guarantee() -> None:

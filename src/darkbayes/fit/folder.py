@@ -23,7 +23,6 @@ import numpy as np
 
 from darkbayes.checkpoints import named_leaves
 from darkbayes.errors import InvalidInput, require_share
-from darkbayes.estimates import estimate
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import sharing
@@ -35,7 +34,7 @@ from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
 from darkbayes.metrics import LEVEL, Scores, kept_gain
 from darkbayes.outcomes import Prediction, Target
-from darkbayes.outcomes.guarantee import by_chance, counted, rows_needed
+from darkbayes.outcomes.guarantee import by_luck, rows_needed
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
 from darkbayes.tables.schema import TableSchema, schema_to_dict
@@ -109,8 +108,8 @@ def fit_folder(
         _keep(prepared, predictions, out)
         facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
         if guarantee is not None:
-            target, facts["guarantee"], row = _guaranteed(prepared, predictions["student"], guarantee, seed)
-            rows, schema = [*rows, *row], dataclasses.replace(schema, target=target)
+            target, facts["guarantee"] = _guaranteed(prepared, predictions["student"], guarantee)
+            schema = dataclasses.replace(schema, target=target)
             content = to_onnx(fitted.student, fitted.params, schema)
     write_json(out / "schema.json", schema_to_dict(schema))
     write_bytes(out / MODEL, content)
@@ -161,27 +160,16 @@ def guarantee_level(asked: str, held_out: int) -> float | None:
     return level
 
 
-def _guaranteed(
-    prepared: Prepared, student: Prediction, level: float, seed: int
-) -> tuple[Target, dict[str, Any], list[dict[str, Any]]]:
-    """The target with its guarantee, which all rows held out calibrate; what it is and changes; and its test.
+def _guaranteed(prepared: Prepared, student: Prediction, level: float) -> tuple[Target, dict[str, Any]]:
+    """The target with its guarantee, which all rows held out calibrate; what it is and what it changes.
 
-    The student learnt from none of these rows, and its other scores do not depend on the guarantee. It is tested where
-    one half calibrates and the other is counted.
+    The student learnt from none of these rows, and its scores do not depend on the guarantee.
     """
-    truth = prepared.truth
-    target = prepared.schema.target.guaranteed(student, truth, level)
-    held, rows = counted(student.strangeness(truth), level, seed).mean(axis=1), []
-    facts = {"level": level, "rows": len(truth), "promise": target.promise, "change": target.change(student)}
-    if len(held):
-        measured, chance = estimate(held), by_chance(level, len(truth) - len(held), len(held))
-        facts["test"] = (
-            f"in a test, half of these cases calibrated and {measured.value:.1%} of the other {len(held):,} were held "
-            f"(chance makes that {chance[0]:.0%} to {chance[1]:.0%})"
-        )
-        about = {"method": "student", "metric": f"guaranteed_{100 * level:g}", "mean": measured.value}
-        rows = [about | {"se": measured.error, "examples": len(held), "trials": 1, "held_out": len(held)}]
-    return target, facts, rows
+    rows, target = len(prepared.truth), prepared.schema.target.guaranteed(student, prepared.truth, level)
+    low, high = by_luck(level, rows)
+    luck = f"by the luck of these {rows:,} the share may be anything from {low:.0%} to {high:.0%}"
+    facts = {"level": level, "rows": rows, "promise": target.promise, "change": target.change(student), "luck": luck}
+    return target, facts
 
 
 def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ def unknown(run: FittedRun, held: HeldOut) -> str:
 def guarantee_line(facts: dict[str, Any]) -> str:
     """What is guaranteed, what that changed, and how it did in a test; nothing where there is no guarantee."""
     given = facts.get("guarantee", {})
-    return "; ".join(given[part] for part in ("promise", "change", "test") if part in given)
+    return "; ".join(given[part] for part in ("promise", "luck", "change") if part in given)
 
 
 def cautions(run: FittedRun) -> list[str]:
