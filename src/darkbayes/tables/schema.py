@@ -168,9 +168,9 @@ class TableSchema:
 
         >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
         >>> schema = TableSchema((size, Category("colour", ("blue", "red"), flagged=True)), target=None)
-        >>> rows = {"size": np.asarray([0.5, 30.0]), "colour": np.asarray(["red", "green"], object)}
+        >>> rows = {"size": np.asarray([0.5, 30.0, -2.0]), "colour": np.asarray(["red", "green", None], object)}
         >>> schema.outside(rows)["outside"].tolist()
-        [None, "size 30 is above 1; colour 'green' is unknown"]
+        [None, "size 30 is above 1; colour 'green' is unknown", 'size -2 is below 0']
         """
         reasons: dict[int, list[str]] = {}
         for column in self.columns:
