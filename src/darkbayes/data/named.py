@@ -21,6 +21,11 @@ class Table(NamedTuple):
     target: str
     """The name of `y`."""
 
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """All columns by name, the target last."""
+        return dict(zip(self.features, self.x.T, strict=True)) | {self.target: self.y}
+
 
 class Images(NamedTuple):
     """Grey images with their classes, split as published."""

@@ -225,7 +225,7 @@ def fit(
     else:
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
-    updates = max(1, round(_slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
+    updates = max(1, round(slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
@@ -297,7 +297,7 @@ def _cells(data: Data, target: Target, model: Model) -> int:
     return len(data.x) * sum(leaf.size for leaf in jax.tree.leaves(draw))
 
 
-def _slower(effort: float) -> float:
+def slower(effort: float) -> float:
     """How much of an effort goes into what pays less and less: ever longer chains and lessons."""
     return min(effort, effort**0.5)
 
@@ -305,7 +305,7 @@ def _slower(effort: float) -> float:
 def _lengths(cells: int, options: Options) -> dict[str, Any]:
     """How long chains on all rows run, by the work that a step is: rows times weights."""
     wanted = options.effort * WORK / (cells * options.chains)
-    steps = round(min(max(wanted, options.effort * LEAST_STEPS), _slower(options.effort) * MOST_STEPS))
+    steps = round(min(max(wanted, options.effort * LEAST_STEPS), slower(options.effort) * MOST_STEPS))
     reason = (
         "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
     )

@@ -24,7 +24,7 @@ from darkbayes.baselines import raise_if_diverged
 from darkbayes.compiled import compiled_soon
 from darkbayes.model import Draw, Posterior
 from darkbayes.student.queries import Context, Queries
-from darkbayes.tables.schema import REACH
+from darkbayes.tables.schema import REACH, bend
 from darkbayes.teacher.chain import MinibatchChain, burn, start_chains
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
@@ -261,8 +261,7 @@ class TableQueries(eqx.Module):
         low, high = self.ends
         ranges = RANGES[0] * (RANGES[1] / RANGES[0]) ** distance
         there = x + side * ranges * jnp.maximum(high - low, 1.0)
-        inside = jnp.clip(there, low, high)
-        return jnp.where(moved & (self.numbers > 0), inside + REACH * jnp.tanh((there - inside) / REACH), x)
+        return jnp.where(moved & (self.numbers > 0), bend(there, low, high, REACH, jnp), x)
 
     def _rows(self, x: Array, chances: Array) -> Array:
         """Cells of rows drawn at random, each from its own column."""

@@ -1,5 +1,6 @@
 """Agents that act to learn: what they meet, what they remember, and how they choose. The experiment is `bandits.py`."""
 
+import abc
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -54,20 +55,14 @@ class Problem(NamedTuple):
     @property
     def inputs(self) -> np.ndarray:
         """The contexts as agents read them: each column standardised, without a look at rewards."""
-        center, spread = self._scale
+        center, spread = self.standard
         return (self.contexts - center[:, None]) / spread[:, None]
 
     @property
-    def _scale(self) -> tuple[np.ndarray, np.ndarray]:
+    def standard(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each column, ``[seeds, width]``; one for a deviation of zero."""
         spread = self.contexts.std(axis=1)
         return self.contexts.mean(axis=1), np.where(spread > 0, spread, 1.0)
-
-    def as_they_come(self, inputs: np.ndarray) -> np.ndarray:
-        """Contexts from `inputs`, ``[seeds, ..., width]``."""
-        shape = len(inputs), *[1] * (inputs.ndim - 2), inputs.shape[-1]
-        center, spread = (part.reshape(shape) for part in self._scale)
-        return inputs * spread + center
 
     @property
     def codes(self) -> np.ndarray:
@@ -160,7 +155,7 @@ def networks(settings: Settings, rows: int) -> Networks:
     return Networks(posterior, db.samplers.sghmc(settings.step_size, settings.friction), student, greedy, dropout)
 
 
-class Agent:
+class Agent(abc.ABC):
     """Learns from a history, and chooses arms for contexts ``[seeds, contexts, width]``."""
 
     def __init__(self, preset: Settings, history: History, key: Key):
@@ -169,6 +164,7 @@ class Agent:
         self.posterior = self.made.posterior
         self.begin()
 
+    @abc.abstractmethod
     def begin(self) -> None:
         """Prepare."""
 
@@ -176,13 +172,13 @@ class Agent:
         self.key, key = jax.random.split(self.key)
         return key
 
+    @abc.abstractmethod
     def learn(self) -> None:
         """Take in what was seen since."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def values(self, x: Array) -> Any:
         """What each arm may be worth, for rows ``[seeds, contexts, arms, width]``: a sample, or a guess."""
-        raise NotImplementedError
 
     def choose(self, inputs: np.ndarray) -> np.ndarray:
         return np.argmax(self.values(every_arm(inputs, self.history.problem.codes)), axis=2)
@@ -306,12 +302,14 @@ class Linear(Agent):
 
     def begin(self) -> None:
         self.random = [np.random.default_rng([7, seed]) for seed in range(len(self.history.x))]
+        self.standard = self.history.problem.standard
 
     def features(self, x: np.ndarray) -> np.ndarray:
         """What the regressions read, ``[..., width]``, of rows ``[seeds, ..., width]``: contexts, and a constant."""
-        problem = self.history.problem
-        # As they come: columns of zeros and ones with one common prior do better than standardised ones.
-        contexts = problem.as_they_come(np.asarray(x[..., : x.shape[-1] - problem.arms], np.float64))
+        contexts = np.asarray(x[..., : x.shape[-1] - self.history.problem.arms], np.float64)
+        # As they came: columns of zeros and ones with one common prior do better than standardised ones.
+        center, spread = (np.expand_dims(part, tuple(range(1, x.ndim - 1))) for part in self.standard)
+        contexts = contexts * spread + center
         return np.concatenate([contexts, np.ones((*x.shape[:-1], 1))], axis=-1).astype(np.float64)
 
     def learn(self) -> None:

@@ -143,3 +143,14 @@ def titled_panels(titles: list[str], columns: int, height: float) -> Iterator[tu
     size = figures.WIDTH, height * rows
     with figures.panels(rows, columns, size=size, sharex=True, sharey=True) as (figure, axes):
         yield figure, axes, figures.lettered(axes, titles)
+
+
+@contextmanager
+def dataset_lines(places: list[str], label: str) -> Iterator[tuple[figures.Drawing, Any]]:
+    """A figure with a line for each data set, from top to bottom, and a legend above; what is drawn has `label`."""
+    with figures.panels(size=(figures.WIDTH, 1.2 + 0.5 * len(places))) as (figure, ((axis,),)):
+        yield figure, axis
+        axis.set_yticks(range(len(places)), places)
+        axis.invert_yaxis()
+        axis.set_xlabel(label)
+        figure.legend(loc="outside upper center", ncols=len(axis.get_legend_handles_labels()[1]), fontsize=8)

@@ -29,7 +29,7 @@ import darkbayes as db
 from darkbayes.files import read_json, write_json
 from darkbayes.fit import Options, Prepared, fit, prepare_table, table_queries
 from darkbayes.metrics import LEVEL
-from darkbayes.paper.common import Row
+from darkbayes.paper.common import Row, dataset_lines
 from darkbayes.paper.regression import TRIAL
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
@@ -108,8 +108,7 @@ def prepare_split(name: str, seed: int) -> Prepared:
         columns, trained = {f"pixel {k}": pixels for k, pixels in enumerate(x.T)} | {"digit": y}, TRAINED_DIGITS
     else:
         table: Any = db.data.load(name)
-        columns = dict(zip(table.features, table.x.T, strict=True)) | {table.target: table.y}
-        trained = min(MOST_TRAINED, len(table.y) // 5)
+        columns, trained = table.columns, min(MOST_TRAINED, len(table.y) // 5)
     *_, target = columns
     order = np.random.default_rng(seed).permutation(len(columns[target]))
     split = np.sort(order[:trained]), np.sort(order[trained:])
@@ -203,7 +202,7 @@ def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: 
 def coverages(rows: list[Row], names: Names) -> figures.Drawing:
     """The share of truths that each method holds in each split of each data set."""
     places, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("dataset", "method"))
-    with figures.panels(size=(figures.WIDTH, 1.2 + 0.5 * len(places))) as (figure, ((axis,),)):
+    with dataset_lines(places, "share of truths that are held") as (figure, axis):
         colours = (figures.GREY, figures.BLUE, figures.ORANGE, figures.GREEN)
         for number, (method, colour) in enumerate(zip(methods, colours, strict=False)):
             some = [row for row in rows if row["method"] == method]
@@ -212,8 +211,4 @@ def coverages(rows: list[Row], names: Names) -> figures.Drawing:
             heights = [places.index(row["dataset"]) + shift for row in some for _ in row["values"]]
             axis.scatter(shares, heights, s=12, alpha=0.6, color=colour, label=names.method(method))
         axis.axvline(LEVEL, color=figures.GREY, lw=1, ls="--")
-        axis.set_yticks(range(len(places)), places)
-        axis.invert_yaxis()
-        axis.set_xlabel("share of truths that are held")
-        figure.legend(loc="outside upper center", ncols=len(methods), fontsize=8)
     return figure

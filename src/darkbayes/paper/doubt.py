@@ -12,6 +12,7 @@ most. So what the default asks was chosen; no test score had a part in it.
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import darkbayes as db
-from darkbayes.fit import Options, fit, prepare_table, table_queries
-from darkbayes.fit.automatic import PICKS, QUERY_BATCH, UPDATES, make_student
+from darkbayes.fit import Options, fit, predicted_by_student, prepare_table, table_queries
+from darkbayes.fit.automatic import PICKS, QUERY_BATCH, UPDATES, make_student, slower
 from darkbayes.fit.probing import probes, ratios, within
 from darkbayes.outcomes import Prediction
 from darkbayes.paper.common import Row
@@ -39,7 +40,6 @@ BLIND = 0.8
 """Doubt below so much of the usual, where the teacher's is above it, overlooks that a row is strange."""
 METRICS = ("spread_ratio_within", "spread_ratio_low", "spread_ratio_high", "spread_ratio_least", "spread_ratio_most")
 METRICS += ("epistemic_ratio_within", "overlooked", "log_likelihood")
-CHUNK = 1_000  # Probes that are predicted at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _probed(dataset: str, seed: int, preset: Preset) -> dict[str, Any]:
         "near": queries.near(),
         "seeking": mix(disagreement(queries, STEPS, SIZE, low, high), queries, SEEKING),
     }
-    updates = round(min(preset.effort, preset.effort**0.5) * UPDATES)
+    updates = round(slower(preset.effort) * UPDATES)
     student = make_student(schema.target, fitted.options, updates)
     draws = jax.tree.map(jnp.asarray, fitted.draws)
     teacher = Context(fitted.posterior, draws, jnp.asarray(prepared.train.x))
@@ -97,13 +97,13 @@ def _probed(dataset: str, seed: int, preset: Preset) -> dict[str, Any]:
     for other in preset.others:
         key = jax.random.fold_in(jax.random.key(seed), len(other))
         params = learn_from_draws(student, elsewhere[other], teacher, key, updates, QUERY_BATCH, 2 * PICKS)
-        students[f"student, {other}"] = lambda x, params=params: db.predict_student(student, params, x)
+        students[f"student, {other}"] = partial(predicted_by_student, student, params)
     x = schema.encode(probes(schema, frame, preset.rows))
-    believed = _in_chunks(fitted.predict_teacher, x)
+    believed = fitted.predict_teacher(x)
     usual = float(np.median(fitted.predict_teacher(held_out.x).spreads()[0]))
     measures: dict[str, Any] = {"mclmc.log_likelihood": _score(fitted.predict_teacher, held_out)}
     for method, predict in students.items():
-        said = _in_chunks(predict, x)
+        said = predict(x)
         whole, doubt = ratios(said, believed)
         own = {"within": within(whole), "least": whole.min(), "most": whole.max()}
         own |= dict(zip(("low", "high"), np.quantile(whole, (0.025, 0.975)), strict=True))
@@ -123,14 +123,7 @@ def _columns(dataset: str) -> tuple[dict[str, Any], str]:
         named = {str(name): table.data[:, k] for k, name in enumerate(table.feature_names)}
         return named | {"class": table.target_names[table.target].astype(str)}, "class"
     table = db.data.load(dataset)
-    return dict(zip(table.features, table.x.T, strict=True)) | {table.target: table.y}, table.target
-
-
-def _in_chunks(predict: Callable[[Any], Prediction], x: np.ndarray) -> Prediction:
-    """What is predicted of many rows, so many at a time."""
-    filled = np.concatenate([x, x[:1].repeat(-len(x) % CHUNK, axis=0)])
-    first, *more = [predict(filled[start : start + CHUNK]) for start in range(0, len(filled), CHUNK)]
-    return first.joined(more)[: len(x)]
+    return table.columns, table.target
 
 
 def _score(predict: Callable[[Any], Prediction], data: Any) -> float:

@@ -93,8 +93,12 @@ class Growing:
     @property
     def draws(self) -> PyTree:
         """Those of the last round, ``[seeds, chains * draws, ...]``."""
-        slots = self.state.reservoir.slots
-        return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), slots)
+        return kept_draws(self.state)
+
+
+def kept_draws(state: Any) -> PyTree:
+    """The draws that the chains of each of several runs have kept, ``[runs, chains * draws, ...]``."""
+    return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), state.reservoir.slots)
 
 
 @eqx.filter_jit

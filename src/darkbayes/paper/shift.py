@@ -37,6 +37,7 @@ from darkbayes.metrics import auroc, error, log_likelihood, risk_coverage
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper import mnist
 from darkbayes.paper.common import Draws, OneNetwork, Row
+from darkbayes.paper.growing import kept_draws
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
@@ -149,11 +150,10 @@ class Experiment(mnist.Experiment):
         fit_key, draw_key = jax.random.split(key)
         if method in ("sgld", "student"):
             state, weights = self.distil(key)
-            assert state.reservoir is not None
-            slots = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), state.reservoir.slots)
+            draws = kept_draws(state)
             if method == "student":
                 return [OneNetwork(self.student, at(trial, weights)) for trial in range(self.trials)]
-            return [Draws(self.posterior, at(trial, slots)) for trial in range(self.trials)]
+            return [Draws(self.posterior, at(trial, draws)) for trial in range(self.trials)]
         known = {name: part for parts in self.comparators().values() for name, part in parts.items()}
         fitting, number = known.get(method) or (self.plug_in(), 1)
         fit = jax.jit(jax.vmap(fitting.fit, in_axes=(0, None)))

@@ -29,7 +29,7 @@ from darkbayes.baselines import SGD, Dropout, Ensemble, raise_if_diverged
 from darkbayes.files import read_json, write_json
 from darkbayes.fit import Model, Options, fit, make_posterior, prepare_table, table_queries
 from darkbayes.outcomes import NumberTarget
-from darkbayes.paper.common import Row, scored, teacher_of, trained
+from darkbayes.paper.common import Row, dataset_lines, scored, teacher_of, trained
 from darkbayes.paper.regression import TRIAL, Split, split_table
 from darkbayes.report import Names, RunWords, best_of_all, figures
 from darkbayes.runs import row
@@ -112,9 +112,10 @@ def _distilled(run: db.Run, name: str, trials: list[int], preset: Preset, seed: 
     for trial in trials:
         table: Any = db.data.load(name)
         began, key = time.time(), jax.random.split(jax.random.key(seed + trial))[0]
-        columns = dict(zip(table.features, table.x.T, strict=True)) | {table.target: table.y}
         split = db.data.standard_splits(len(table.y), trial + 1)[trial]
-        prepared = prepare_table(from_columns(columns, source=name), [table.target], task="regression", split=split)
+        prepared = prepare_table(
+            from_columns(table.columns, source=name), [table.target], task="regression", split=split
+        )
         schema, held_out = prepared.schema, prepared.held_out
         assert isinstance(schema, TableSchema)
         target: Any = schema.target
@@ -208,7 +209,8 @@ def differences(rows: list[Row], names: Names) -> figures.Drawing:
     published = {row["dataset"]: row["mean"] for row in rows if row["method"] == "best, published"}
     own = [row for row in rows if not row.get("published")]
     methods, places = list(dict.fromkeys(row["method"] for row in own)), list(published)
-    with figures.panels(size=(figures.WIDTH, 1.2 + 0.5 * len(places))) as (figure, ((axis,),)):
+    label = "log likelihood per test example above the best published (nats); further right is better"
+    with dataset_lines(places, label) as (figure, axis):
         colours = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, figures.GREY)
         for number, (method, colour, marker) in enumerate(zip(methods, colours, "os^Dv", strict=False)):
             some = [row for row in own if row["method"] == method]
@@ -217,8 +219,4 @@ def differences(rows: list[Row], names: Names) -> figures.Drawing:
             how = {"fmt": marker, "ms": 5, "capsize": 2, "color": colour, "label": names.method(method)}
             axis.errorbar(gaps, heights, xerr=[row["se"] or 0.0 for row in some], **how)
         axis.axvline(0.0, color=figures.GREY, lw=1, ls="--")
-        axis.set_yticks(range(len(places)), places)
-        axis.invert_yaxis()
-        axis.set_xlabel("log likelihood per test example above the best published (nats); further right is better")
-        figure.legend(loc="outside upper center", ncols=len(methods), fontsize=8)
     return figure

@@ -74,6 +74,15 @@ def standardising(values: np.ndarray) -> tuple[float, float]:
     return float((values / reach).mean() * reach), float((values / reach).std() * reach) or 1.0
 
 
+def bend(values: Any, low: Any, high: Any, reach: float, xp: Any = np) -> Any:
+    """Values as they are from `low` to `high`, and beyond less and less far out, by `reach` at most.
+
+    `xp` calculates: numpy, with arrays or with values of an ONNX graph, or jax.numpy.
+    """
+    inside = xp.maximum(xp.minimum(values, high), low)
+    return inside + reach * xp.tanh((values - inside) / reach)
+
+
 @dataclasses.dataclass(frozen=True)
 class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
@@ -144,8 +153,7 @@ class TableSchema:
         if self.reach is None:
             return np.maximum(np.minimum(scaled, FARTHEST), -FARTHEST)
         low, high = self.ends
-        inside = np.maximum(np.minimum(scaled, high), low)
-        return inside + self.reach * np.tanh((scaled - inside) / self.reach)
+        return bend(scaled, low, high, self.reach)
 
     def encode(self, frame: Frame) -> np.ndarray:
         """The network's inputs, ``[rows, width]``, in float32."""
@@ -176,8 +184,9 @@ class TableSchema:
         for column in self.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                known = {*column.categories, *[None] * column.flagged}
-                apart = np.flatnonzero([value not in known for value in values.tolist()])
+                # Most batches hold nothing new, which a set finds out soonest.
+                new = set(values.tolist()).difference(column.categories, [None] * column.flagged)
+                apart = np.flatnonzero([value in new for value in values.tolist()] if new else [])
             else:
                 values = values.astype(np.float64)
                 within = (values >= column.low) & (values <= column.high)
