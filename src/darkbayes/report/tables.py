@@ -140,7 +140,7 @@ def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
         cells = {row["method"]: (Best if row["mean"] == best else str)(measured(row)) for row in group}
         lines.append([dataset, *(cells.get(method, "") for method in methods)])
     title = ", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction)))
-    notes = [best_of_all(rows, names)] if names.teachers and direction else []
+    notes = [best_of_all(rows, names)] if names.teachers and _best(metric, rows) is not None else []
     return Table(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
 
 
