@@ -183,7 +183,6 @@ class ClassTarget(Target):
     task: ClassVar[str] = "classification"
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
     heads: ClassVar[tuple[str, ...]] = ("softmax",)
-    prior_precision: ClassVar[float] = 0.02
     measure: ClassVar[str] = "mutual_information"
     views: ClassVar[tuple[str, ...]] = ("bars",)
     held_by: ClassVar[str] = "sets"
