@@ -38,8 +38,15 @@ def describe_model(version: str, reader: Reader) -> dict[str, Any]:
     """The answer of ``/schema``."""
     schema, target, limits = reader.schema, reader.schema.target, reader.limits
     if isinstance(schema, TableSchema):
-        columns = []
+        columns, made = [], {name: source for source in schema.sources for name in source.columns}
         for column in schema.columns:
+            source = made.get(column.name)
+            if source is not None and source.name != column.name:
+                # Told once, by the first of the columns that are made of it.
+                if column.name == source.columns[0]:
+                    own = {"kind": source.kind, "example": source.example, "made": list(source.columns)}
+                    columns.append({"name": source.name} | own | {"missing_seen": column.flagged})
+                continue
             if isinstance(column, Category):
                 own: dict[str, Any] = {"kind": "category", "categories": list(column.categories)}
             else:
@@ -97,7 +104,8 @@ def _example(schema: Schema) -> Any:
     for column in schema.numbers:
         whole = column.whole and float(column.fill).is_integer()
         row[column.name] = int(column.fill) if whole else float(f"{column.fill:.6g}")
-    return {column.name: row[column.name] for column in schema.columns}
+    row |= {source.name: source.example for source in schema.sources if source.kind != "number"}
+    return {name: row[name] for name in schema.wanted}
 
 
 def _object(properties: dict[str, Any], required: int | None = None) -> dict[str, Any]:
