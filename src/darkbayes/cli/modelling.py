@@ -71,8 +71,8 @@ class Fit:
     text: Names = ()  # columns of free text whose words are to be read, by hashes; by default it is left out
     decimal: Annotated[str | None, value("MARK", default=False)] = None
     """what stands before decimals, a point or a comma; found out by default"""
-    date_order: Annotated[Literal["auto", "day-first", "month-first"], value(None)] = "auto"
-    """what comes first in dates such as 3/4/2021; found out by default"""
+    day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
+    """whether 3/4/2021 is in April; found out by default"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     guarantee: Annotated[str, value("LEVEL")] = "auto"
@@ -170,7 +170,7 @@ class Fit:
         for name, kind in said:
             if kinds[name] != kind:
                 raise InvalidInput(f"{name!r} is named by --{kind} and by --{kinds[name]}: name it once")
-        order = None if self.date_order == "auto" else self.date_order == "day-first"
+        order = None if self.day_first == "auto" else self.day_first == "yes"
         return Wishes({name: kind for name, kind in said if kind != "ignore"}, self.decimal, order)
 
 

@@ -16,6 +16,7 @@ from darkbayes.tables.schema import Frame, TableSchema
 SHOWN = 5  # How many names, lines or cells a message lists before it counts the others.
 MOST_COMPARED = 1000  # Names, and characters of one, among which the nearest is sought: a header may have millions.
 
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """Columns of the same length, and where each row came from."""

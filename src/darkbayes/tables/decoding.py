@@ -104,8 +104,9 @@ class Decoded:
         while chunk := self._stream.read(BLOCK):
             if self.encoding is None and head:
                 self.encoding = _marked(chunk)
-            if self.encoding is None and not chunk.isascii():
-                self.encoding = _guessed(chunk)
+            # What holds zeros is no text, and refused by whoever reads it.
+            if self.encoding is None and not chunk.isascii() and b"\0" not in chunk:
+                self.encoding = _guessed(chunk, whole=len(chunk) < BLOCK)
             head = False
             yield chunk if self.encoding in (None, UTF8) else self._decode(chunk)
         if self._decoder is not None:
@@ -133,12 +134,12 @@ def _marked(head: bytes) -> str | None:
     return None
 
 
-def _guessed(chunk: bytes) -> str:
+def _guessed(chunk: bytes, whole: bool) -> str:
     """UTF-8 if the first letter beyond ASCII is one in it: what is wrong later on is refused with its line."""
     try:
         chunk.decode(UTF8)
     except UnicodeDecodeError as problem:
-        cut_off = problem.end == len(chunk) and len(chunk) - problem.start < 4 and problem.start > 0
+        cut_off = not whole and problem.end == len(chunk) and len(chunk) - problem.start < 4
         if chunk[: problem.start].isascii() and not cut_off:
             return WESTERN
     return UTF8

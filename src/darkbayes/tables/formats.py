@@ -81,7 +81,9 @@ def _xlsx(path: Path, sheet: str | None) -> Loaded:
     finally:
         book.close()
     others = len(book.sheetnames) - 1
-    notes = [f"{path}: the first of its {others + 1} sheets, {chosen!r}, is read (sheet)"] if others and not sheet else []
+    notes = (
+        [f"{path}: the first of its {others + 1} sheets, {chosen!r}, is read (sheet)"] if others and not sheet else []
+    )
     if not rows:
         raise InvalidInput(f"{path} has nothing in its sheet {chosen!r}: name another (sheet)")
     width = max(max((k + 1 for k, cell in enumerate(row) if cell is not None), default=0) for row in rows)

@@ -134,10 +134,10 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
         return _strange(name, str(values.type))
     clock = pa.types.is_time(values.type)
     seconds, there = temporal_seconds(values, clock), values.drop_null()
-    example = str(there[0].as_py() if len(there) else values.type)
+    example = _example(there[0].as_py() if len(there) else values.type)
     if seconds is None:
         return _duration(name, example)
-    return _dated(name, seconds, Dates(name, True, clock, example=example), values)
+    return Column("date", seconds, cells=values, source=Dates(name, True, clock, example=example))
 
 
 def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
@@ -153,8 +153,8 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
         local = values.dt.tz_localize(None) if getattr(values.dtype, "tz", None) else values
         moments = np.asarray(local).astype("datetime64[us]")
         there = moments[~np.isnat(moments)]
-        dates = Dates(name, True, False, example=str(there[0].item() if len(there) else values.dtype))
-        return _dated(name, dates.read(moments)[0], dates, moments)
+        dates = Dates(name, True, False, example=_example(there[0].item() if len(there) else values.dtype))
+        return Column("date", dates.read(moments)[0], cells=moments, source=dates)
     if values.dtype.kind == "m":
         return _duration(name, str(next(iter(values), values.dtype)))
     values = np.asarray(values, object)
@@ -163,7 +163,7 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     moments = [isinstance(value, datetime.date | datetime.time | np.datetime64) for value in there]
     if there and all(moments):
         clock = isinstance(there[0], datetime.time)
-        dates = Dates(name, True, clock, example=str(there[0]))
+        dates = Dates(name, True, clock, example=_example(there[0]))
         return _read_as(name, "date", dates, values, place)
     for value in there:
         if isinstance(value, datetime.timedelta | np.timedelta64):
@@ -176,6 +176,11 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     codes: dict[str | None, int] = {}
     numbered = np.asarray([codes.setdefault(text_of(value), len(codes)) for value in cells], np.int64)
     return column_of_texts(name, list(codes), numbered, values, place, wishes)
+
+
+def _example(value: Any) -> str:
+    """A moment as a person writes it."""
+    return str(value).removesuffix(" 00:00:00")
 
 
 def column_of_texts(
@@ -243,10 +248,6 @@ def _read_as(name: str, kind: Any, source: Any, cells: Any, place: Place) -> Col
     others = f" ({len(wrong)} such cells)" if len(wrong) > 1 else ""
     such = f"{kind}s, but {place(row)} has {reason.partition(', not ')[0]}{others}"
     return _unusable(name, f"{such}: correct it, leave the cell empty if the value is missing", cells)
-
-
-def _dated(name: str, seconds: np.ndarray, dates: Dates, cells: Any) -> Column:
-    return Column("date", seconds, cells=cells, source=dates)
 
 
 def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishes) -> Column:

@@ -128,7 +128,9 @@ class _Inputs:
             raise InvalidInput(f"{self._table.source} has no column to predict {name!r} from: {why}")
         twice = [name for name, count in Counter(column.name for column in self.columns).items() if count > 1]
         if twice:
-            raise InvalidInput(f"{listed(twice)} is both a column and made of another: rename it in {self._table.source}")
+            raise InvalidInput(
+                f"{listed(twice)} is both a column and made of another: rename it in {self._table.source}"
+            )
 
     def _add(self, name: str, column: Column) -> str | None:
         """Take one in, or say why not."""
@@ -177,7 +179,9 @@ class _Inputs:
         if column.kind == "date":
             kind = "times" if source.clock else "dates"
             such = f"{kind}, such as {source.example!r}{column.note}"
-        self._notes.append(f"{name!r} is read as {such}: {listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it")
+        self._notes.append(
+            f"{name!r} is read as {such}: {listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
+        )
         return None
 
 
@@ -234,7 +238,7 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
     if not column.chosen:
         words = sum(len(value.split()) * count for value, count in counts.items()) / there
         if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
-            return "it is free text; as text its words are read"
+            return "it is free text, of which words are read only where it is said to be text"
         if len(counts) > DISTINCT * there:
             return "it is text and almost every row has another value, as names and identifiers have"
     frequent = sorted(counts, key=lambda value: (-counts[value], value))

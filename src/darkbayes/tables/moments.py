@@ -23,7 +23,7 @@ PARTS: tuple[Piece, ...] = ("year", "month", "weekday", "hour", "days")
 DAY = 86_400.0  # Seconds.
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PIVOT = 69  # Years of two digits from here on are of the last century, as POSIX has it.
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = "january february march april may june july august september october november december".split()
 _CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?:[.,](?P<fraction>\d+))?)?"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?(?: ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
@@ -97,7 +97,8 @@ def _of_text(text: str, day_first: bool, clock: bool) -> float:
     if "first" in parts:
         parts["day"], parts["month"] = (parts["first"], parts["next"])[:: 1 if day_first else -1]
     if "name" in parts:
-        parts["month"] = _MONTHS.index(parts["name"][:3].lower()) + 1
+        starts = [month.startswith(parts["name"].lower()) for month in _MONTHS]
+        parts["month"] = starts.index(True) + 1
     year = int(parts["year"])
     if len(parts["year"]) == 2:
         year += 1900 if year >= _PIVOT else 2000

@@ -141,7 +141,8 @@ class JoinedRows(Rows):
 
     @property
     def notes(self) -> list[str]:
-        joined = f"{len(self._files)} files are joined, and their rows counted through: {listed([f.name for f in self._files])}"
+        names = listed([Path(file.name).name for file in self._files])
+        joined = f"{len(self._files)} files are joined, and their rows counted through: {names}"
         return [joined, *(note for file in self._files for note in file.notes)]
 
     def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
@@ -160,6 +161,7 @@ def open_rows(source: FilePath | bytes | Sequence[FilePath], **layout: Unpack[La
             raise InvalidInput("no file is named: give one at least")
         files = [open_rows(path, **layout) for path in source]
         return files[0] if len(files) == 1 else JoinedRows(files)
+    arrow()  # Without it no file is read, and that is said first.
     content: Source = source if isinstance(source, bytes) else existing(source)  # pyright: ignore[reportArgumentType]
     if isinstance(content, bytes):
         kind = "parquet" if is_parquet(content) else "csv"
