@@ -88,7 +88,7 @@ class Shipped:
         target: bool = False,
         **layout: Unpack[Layout],
     ) -> Any:
-        """The rows of a file or of several, or images, in batches: as `read_batches` or `read_image_batches` has them."""
+        """The rows of files, or images, in batches: as `read_batches` or `read_image_batches` has them."""
         from darkbayes.tables.images import read_image_batches
         from darkbayes.tables.streaming import read_batches
 

@@ -3,7 +3,6 @@
 ``python tests/tables/kinds.py`` writes the table in the docs anew.
 """
 
-import bz2
 import gzip
 import io
 import json
@@ -11,8 +10,9 @@ import lzma
 import sqlite3
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     words: str
     write: Callable[[Path], Any]
     """Returns what is read: a path, several, or a frame."""
-    layout: dict[str, Any] = {}
+    layout: Mapping[str, Any] = MappingProxyType({})
     wishes: Wishes | None = None
     needs: str = ""
     """The library without which it cannot be written."""
@@ -141,7 +141,8 @@ def json_text(orient: Any, **how: Any) -> Callable[[], bytes]:
     return lambda: PLAIN.to_json(orient=orient, **how).encode()
 
 
-_notes = [" ".join(_rng.choice("the old house has a new roof and no garden".split(), 8)) for _ in range(ROWS)]
+_words = ["the", "old", "house", "has", "a", "new", "roof", "and", "no", "garden"]
+_notes = [" ".join(_rng.choice(_words, 8)) for _ in range(ROWS)]
 SQL = "select size, town, sold, price from sales"
 KINDS = {
     "csv": Kind("CSV: commas, semicolons, tabs or bars", file("t.csv", text(PLAIN, sep=";"))),

@@ -180,7 +180,7 @@ class Predict:
 
     folder: Student
     source: Files
-    """a table with the columns of the fit, in any file that `fit` takes, or several; or an image, or a folder of images"""
+    """a table with the columns of the fit, in any file that `fit` takes, or several; or an image, or a folder"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
     level: Annotated[float | None, value("SHARE", default=False)] = None
@@ -270,7 +270,7 @@ class Suggest:
 
     folder: Student
     source: Annotated[Required, value("FILE")]
-    """a pool without targets: a table with the columns of the fit, in any file that `fit` takes, or a folder of images"""
+    """a pool without targets: a table with the columns of the fit, in any file that `fit` takes, or images"""
     number: Annotated[int, value("NUMBER", aliases=("-n",))] = 10  # how many rows to name
     batch_aware: Flag = False
     """choose rows that are worth labelling together: what one of them would teach counts no more for rows near it"""

@@ -68,7 +68,12 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": reader.form(), "example": {reader.items: [example]}}}
     if isinstance(reader.schema, TableSchema):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([example, example.values()])
+        written = example | {
+            source.name: source.written(example[source.name])
+            for source in reader.schema.sources
+            if source.kind == "number"
+        }
+        csv.writer(text, lineterminator="\n").writerows([written, written.values()])
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
         content["text/csv"] = {"schema": TEXT | {"description": about}, "example": text.getvalue()}
     about = "Of the intervals, where there are any; one in the body comes before it."

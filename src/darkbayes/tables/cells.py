@@ -95,7 +95,7 @@ def category_of(value: Any, known: tuple[str, ...]) -> str | None:
         raise ValueError("half of a surrogate pair, which is no text")
     names = _names(known)
     if known and set(known) <= set(TRUTH):
-        return SPELLED.get(text.lower(), text)
+        return SPELLED.get(_called(text).lower(), text)
     return names[text] if text in names else names.get(_called(text), text)
 
 

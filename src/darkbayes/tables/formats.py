@@ -46,10 +46,8 @@ def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encodin
 def kind_of(path: Path) -> str:
     """What a file is by its first bytes: "parquet", "csv", or one of `READERS`; what cannot be read is refused."""
     head = first_bytes(path)
-    for mark, kind in _MARKS.items():
-        if head.startswith(mark):
-            break
-    else:
+    kind = next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), None)
+    if kind is None:
         if head[8:12] == b"DUCK":
             return "duckdb"
         text = head.removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -54,7 +54,7 @@ class Wishes:
 
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Of some columns, one of `KINDS`."""
-    decimal: str | None = None
+    decimal: Literal[".", ","] | None = None
     """What stands before decimals, a point or a comma."""
     day_first: bool | None = None
     """Whether 3/4/2021 is in April."""

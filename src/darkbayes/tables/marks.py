@@ -12,7 +12,10 @@ from darkbayes.tables.cells import each_cell, float_of, number_of, quoted
 from darkbayes.tables.schema import Frame, stored_as
 
 UNITS = "%$€£¥"  # What may stand before or after a number.
-THOUSANDS = {".": ",' _", ",": ".' _"}  # What may stand between thousands, by what stands before decimals.
+Decimal = Literal[".", ","]
+Thousands = Literal["", ",", ".", "'", " ", "_"]
+THOUSANDS: dict[Decimal, tuple[Thousands, ...]] = {".": (",", "'", " ", "_"), ",": (".", "'", " ", "_")}
+""" What may stand between thousands, by what stands before decimals."""
 _SPACES = re.compile("[\u00a0\u2009\u202f]")  # Those that typographers put between thousands.
 
 
@@ -23,9 +26,9 @@ class Marked:
 
     kind: ClassVar = "number"
     name: str
-    decimal: Literal[".", ","]
+    decimal: Decimal
     """What stands before the decimals, a point or a comma."""
-    thousands: Literal["", ",", ".", "'", " ", "_"] = ""
+    thousands: Thousands = ""
     """What stands between thousands, if anything does."""
     unit: str = ""
     """What stands before or after the number, in some cells or all."""
@@ -61,6 +64,10 @@ class Marked:
             raise ValueError("infinite")
         return number
 
+    def written(self, number: float) -> str:
+        """A number as its cells have it."""
+        return str(number).replace(".", self.decimal)
+
     def read(self, cells: Any) -> tuple[np.ndarray, dict[int, str]]:
         """The numbers in some cells, and the rows that hold something else, and what."""
         return each_cell(cells, self.value, np.float64)
@@ -77,7 +84,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     return re.compile(rf"[+-]?(?:(?:{whole})(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
-def marks_of(name: str, texts: Sequence[str], decimal: str | None = None) -> tuple[Marked, bool] | None:
+def marks_of(name: str, texts: Sequence[str], decimal: Decimal | None = None) -> tuple[Marked, bool] | None:
     """How the numbers of a column are written, and whether that was a guess; None if they are no numbers.
 
     A comma before other than three digits is a decimal one, and so is one after a point; one that always has three
@@ -94,7 +101,8 @@ def marks_of(name: str, texts: Sequence[str], decimal: str | None = None) -> tup
     """
     unit = next((mark for mark in UNITS if any(mark in (text[0], text[-1]) for text in texts if text)), "")
     readings = []
-    for point in (decimal,) if decimal else (".", ","):
+    points: tuple[Decimal, ...] = (decimal,) if decimal else (".", ",")
+    for point in points:
         for thousands in ("", *THOUSANDS[point]):
             marked = Marked(name, point, thousands, unit)
             if all(_reads(marked, text) for text in texts):

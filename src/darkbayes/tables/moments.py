@@ -23,7 +23,8 @@ PARTS: tuple[Piece, ...] = ("year", "month", "weekday", "hour", "days")
 DAY = 86_400.0  # Seconds.
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PIVOT = 69  # Years of two digits from here on are of the last century, as POSIX has it.
-_MONTHS = "january february march april may june july august september october november december".split()
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september")
+_MONTHS += ("october", "november", "december")
 _CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d)(?:[.,](?P<fraction>\d+))?)?"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?(?: ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
@@ -81,7 +82,8 @@ def moment_of(value: Any, *, day_first: bool = True, clock: bool = False, number
 def _of_number(value: float) -> float:
     compact = _COMPACT.fullmatch(f"{value:.0f}")
     if compact:
-        return (datetime.datetime(*map(int, compact.groups())) - _EPOCH).total_seconds()
+        year, month, day = map(int, compact.groups())
+        return (datetime.datetime(year, month, day) - _EPOCH).total_seconds()
     seconds = value / 1000 if abs(value) >= 1e11 else value
     return (_EPOCH + datetime.timedelta(seconds=seconds) - _EPOCH).total_seconds()
 

@@ -140,7 +140,7 @@ class JoinedRows(Rows):
         self.types = {name: kind for file in files for name, kind in file.types.items()}
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         names = listed([Path(file.name).name for file in self._files])
         joined = f"{len(self._files)} files are joined, and their rows counted through: {names}"
         return [joined, *(note for file in self._files for note in file.notes)]

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from darkbayes.tables.cells import arrow, text_of
-from darkbayes.tables.opening import Layout, FilePath, joined_cells, open_rows
+from darkbayes.tables.opening import FilePath, Layout, joined_cells, open_rows
 
 
 def rows_at(

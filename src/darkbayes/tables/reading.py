@@ -8,7 +8,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import Table, first_of, guessed_table
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.opening import CsvRows, Layout, FilePath, joined_cells, no_rows, open_rows
+from darkbayes.tables.opening import CsvRows, FilePath, Layout, joined_cells, no_rows, open_rows
 
 
 def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = None, **layout: Unpack[Layout]) -> Table:

@@ -17,7 +17,7 @@ from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_c
 from darkbayes.tables.csvfile import BadRow
 from darkbayes.tables.marks import Marked
 from darkbayes.tables.moments import Dates
-from darkbayes.tables.opening import Layout, FilePath, Rows, no_rows, open_rows
+from darkbayes.tables.opening import FilePath, Layout, Rows, no_rows, open_rows
 from darkbayes.tables.schema import Category, Frame, TableSchema
 
 

@@ -5,6 +5,7 @@ one. A missing text has no words.
 """
 
 import dataclasses
+import itertools
 import re
 import zlib
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ def counts_of(text: str | None) -> np.ndarray:
     (np.True_, np.float64(0.0))
     """
     words = _WORD.findall((text or "")[:MOST_LETTERS].lower())
-    grams = words + [f"{one} {other}" for one, other in zip(words, words[1:], strict=False)]
+    grams = words + [f"{one} {other}" for one, other in itertools.pairwise(words)]
     places = [zlib.crc32(gram.encode("utf-8", "replace")) % BUCKETS for gram in grams]
     return np.log1p(np.bincount(np.asarray(places, np.int64), minlength=BUCKETS))
 
