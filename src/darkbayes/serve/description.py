@@ -71,7 +71,7 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
         written = example | {
             source.name: source.written(example[source.name])
             for source in reader.schema.sources
-            if source.kind == "number"
+            if source.kind == "number" and source.name in example
         }
         csv.writer(text, lineterminator="\n").writerows([written, written.values()])
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."

@@ -208,7 +208,8 @@ def column_of_texts(
         return column
     if reading := marks_of(name, there, wishes.decimal):
         marked, guess = reading
-        such = f"{name!r} is read as numbers with {marked}, as in {quoted(next(t for t in there if t not in numeric))}"
+        example = next((text for text in there if text not in numeric or (european and "." in text)), "")
+        such = f"{name!r} is read as numbers with {marked}, as in {quoted(example)}"
         may = "; whether its commas are decimal is a guess (decimal)" if guess and wishes.decimal is None else ""
         column = _read_as(name, "number", marked, cells, place)
         return dataclasses.replace(column, note=such + may, doubtful=guess)
