@@ -2,8 +2,8 @@
 
 `DistilledRegressor` and `DistilledClassifier` fit as ``darkbayes fit`` does (`darkbayes.fit`), with nothing to choose.
 They take arrays of numbers, NaN where one is missing, and frames of pandas, polars and pyarrow, whose columns may also
-be categories, dates, text or truth values. What was found out of the columns is in `notes_`, how the teacher was run in `choices_`, and whether its
-chains agree in `diagnosis_`.
+be categories, dates, text or truth values. What was found out of the columns is in `notes_`, how the teacher was run in
+`choices_`, and whether its chains agree in `diagnosis_`.
 """
 
 import dataclasses

@@ -95,7 +95,10 @@ class Shipped:
         how: Any = {"on_bad": on_bad, "target": target}
         if isinstance(self.schema, TableSchema):
             return read_batches(source, self.schema, **how, **layout)
-        return read_image_batches(source, self.schema, **how)
+        several = source if isinstance(source, list | tuple) else [source]
+        if len(several) != 1:
+            raise InvalidInput(f"{self.path} reads images: name one image or one folder, not {len(several)}")
+        return read_image_batches(several[0], self.schema, **how)
 
     def predict_nothing(self) -> Prediction:
         """What it predicts of no row, for the names and types of columns."""

@@ -39,7 +39,7 @@ Query = Annotated[
     value("SQL", default=False, help="what to read of a SQLite or DuckDB file; all of its only table by default"),
 ]
 Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
-Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...")]
+Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
 
@@ -48,7 +48,7 @@ ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that
 class Fit:
     """Fit a table or a folder of images: a student, its scores, a report."""
 
-    source: Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE|FOLDER ...")]
+    source: Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE|FOLDER ...", default=False)]
     """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; or a folder with a
     subfolder of images for each class"""
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()

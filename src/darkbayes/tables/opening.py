@@ -163,6 +163,9 @@ def open_rows(source: FilePath | bytes | Sequence[FilePath], **layout: Unpack[La
         return files[0] if len(files) == 1 else JoinedRows(files)
     arrow()  # Without it no file is read, and that is said first.
     content: Source = source if isinstance(source, bytes) else existing(source)  # pyright: ignore[reportArgumentType]
+    if isinstance(content, Path) and not content.is_file():
+        # A pipe can be read once alone.
+        content = content.read_bytes()
     if isinstance(content, bytes):
         kind = "parquet" if is_parquet(content) else "csv"
     else:
