@@ -170,8 +170,9 @@ class Fit:
         for name, kind in said:
             if kinds[name] != kind:
                 raise InvalidInput(f"{name!r} is named by --{kind} and by --{kinds[name]}: name it once")
+        decimal: Any = self.decimal
         order = None if self.day_first == "auto" else self.day_first == "yes"
-        return Wishes({name: kind for name, kind in said if kind != "ignore"}, self.decimal, order)
+        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order)
 
 
 @dataclass(frozen=True)
