@@ -86,7 +86,7 @@ FILES = {
         "data.csv: the target 'y' holds numbers, but line 9 has 'big': correct it, leave the cell empty if the value",
     ),
     "bytes that are not UTF-8": (
-        table(lambda k: f"{k % 7},é,{k % 17}.5").encode() + "2,é,1.5\n".encode("latin-1"),
+        table(lambda k: f"{k % 7},{'e' if k else 'é'},{k % 17}.5").encode() + "2,é,1.5\n".encode("latin-1"),
         "data.csv is not in UTF-8: line 42 holds the byte 0xE9 (in Latin-1 it would read '2,é,1.5'). Save it again as",
     ),
     "a strange delimiter": (
