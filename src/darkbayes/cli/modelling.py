@@ -126,8 +126,10 @@ class Fit:
         prepared = self._prepared()
         level = guarantee_level(self.guarantee, prepared.facts["held_out"])
         common.tell(prepared.notes, self.quiet)
-        # What tells one run from another; the names of folders do not.
-        config = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
+        # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
+        said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
+        unsaid = {name for name in (*KINDS, "decimal", "day_first", *LAYOUT) if said.get(name) in ((), None, AUTO)}
+        config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
         config |= {"sha256": " ".join(fingerprint(path) for path in self.source)}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
