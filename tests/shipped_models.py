@@ -12,6 +12,8 @@ import optax
 import darkbayes as db
 from darkbayes.outcomes import ClassTarget, NumberTarget, SeveralTarget
 from darkbayes.outcomes.guarantee import Guarantee
+from darkbayes.tables.marks import Marked
+from darkbayes.tables.moments import Dates
 from darkbayes.tables.schema import Category, ImageSchema, Number, Schema, TableSchema
 
 PRICE = NumberTarget("price", "identity", center=22.0, scale=9.0, low=5.0, high=50.0)
@@ -41,8 +43,16 @@ STREETS = TableSchema(
         number("width", 0.0, 12.5),
         Category("colour", ("1", "2", "blue", "red"), flagged=True),
         Category("new", ("false", "true"), flagged=False),
+        number("sold (year)", 2000.0, 2024.0, whole=True),
+        number("sold (hour)", 0.0, 23.0),
+        number("sold (days)", 0.0, 9000.0),
+        number("area", 10.0, 2000.0),
     ),
     PRICE,
+    sources=(
+        Dates("sold", day_first=True, clock=False, example="3.4.2021", origin=9.5e8, parts=("year", "hour", "days")),
+        Marked("area", ",", "."),
+    ),
 )
 RENT = NumberTarget("rent", "log", center=1.0, scale=0.5, low=1.0, high=9.0)
 PAIR = TableSchema(HOUSES.columns, SeveralTarget((PRICE, RENT)))

@@ -194,7 +194,7 @@ def test_more_rows_than_there_are_is_said(flowers, tmp_path, capsys):
 
 
 def test_rows_of_any_block_are_found_again_with_quotes_and_line_ends(monkeypatch):
-    monkeypatch.setattr("darkbayes.tables.csvfile.BLOCK", 64)
+    monkeypatch.setattr("darkbayes.tables.decoding.BLOCK", 64)
     rows = [f'{k},"two\nlines, {k}"' for k in range(50)]
     content = ("k,text\n" + "\n".join(rows) + "\n").encode()
     picked = rows_at(content, [2 + 2 * 49, 2, 2 + 2 * 7])

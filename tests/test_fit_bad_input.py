@@ -86,8 +86,8 @@ FILES = {
         "data.csv: the target 'y' holds numbers, but line 9 has 'big': correct it, leave the cell empty if the value",
     ),
     "bytes that are not UTF-8": (
-        table(lambda k: f"{k % 7},{'é' if k % 2 else 'e'},{k % 17}.5").encode("latin-1"),
-        "data.csv is not in UTF-8: line 3 holds the byte 0xE9 (in Latin-1 it would read '1,é,1.5'). Save it again as",
+        table(lambda k: f"{k % 7},{'e' if k else 'é'},{k % 17}.5").encode() + "2,é,1.5\n".encode("latin-1"),
+        "data.csv is not in UTF-8: line 42 holds the byte 0xE9 (in Latin-1 it would read '2,é,1.5'). Save it again as",
     ),
     "a strange delimiter": (
         table().replace(",", ":"),
@@ -105,13 +105,13 @@ FILES = {
     "nine rows": (table(rows=9), "data.csv has 9 rows with a value of 'y': at least 10 are needed"),
     "one row": (table(rows=1), "data.csv has 1 row with a value of 'y': at least 10 are needed"),
     "dates": (
-        table(lambda k: f"{k % 7},2024-01-{k % 28 + 1:02d},{k % 17}.5"),
-        "data.csv: 'b' holds dates or times, such as '2024-01-01', which mean nothing to a network as they are: turn "
-        "them into numbers (say days since the first, the month, the hour), or leave the column out (--ignore b)",
+        table(lambda k: f"{k % 7},2024-02-{k % 30 + 1:02d},{k % 17}.5"),
+        "data.csv: 'b' holds dates, but line 31 has '2024-02-30': correct it, leave the cell empty if the value is "
+        "missing, or leave the column out (--ignore b)",
     ),
     "dates to predict": (
         table(lambda k: f"{k % 7},{k % 5},2024-01-{k % 28 + 1:02d}"),
-        "data.csv: the target 'y' holds dates or times, such as '2024-01-01'",
+        "data.csv: the target 'y' holds dates, which cannot be predicted: turn it into a number",
     ),
     "an infinity": (
         table(infinite_in(line=5, column=0)),
@@ -124,7 +124,7 @@ FILES = {
     ),
     "a spreadsheet": (
         b"PK\x03\x04 and so on",
-        "data.csv is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet",
+        "data.csv is compressed, and cannot be unpacked (File is not a zip file): make it again",
     ),
     "no text": (b"\x00\x01\x02" * 50, "data.csv holds bytes that are no text: a table is a CSV or a Parquet file"),
     "a broken Parquet file": (b"PAR1 and no more", "data.csv cannot be read as Parquet"),

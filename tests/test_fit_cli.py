@@ -18,7 +18,7 @@ from darkbayes import cli
 from darkbayes.fit import folder, load_folder
 from darkbayes.predict import predict_student
 from darkbayes.shipped import Shipped
-from darkbayes.tables import frame_of, read_table
+from darkbayes.tables import frame_of, from_columns, read_table
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'darkbayes[tables]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'darkbayes[onnx]'")
@@ -102,15 +102,31 @@ def kinds(tmp_path_factory) -> Run:
 
 
 def test_a_second_table_of_another_size_compiles_the_plug_in_network_alone(
-    prices: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further_compilations: Counter[str]
+    prices: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, further_compilations: Counter[str]
 ) -> None:
     """Which has no columns that fill up, since it would start elsewhere. No program is compiled for what numpy does."""
-    rows = np.random.default_rng(2).normal(size=(75, 4)).round(3).tolist()
-    (tmp_path / "other.csv").write_text("\n".join(["a,b,c,y", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    a, y = np.random.default_rng(2).normal(size=(2, 75)).round(3)
+    days = [f"{k % 28 + 1}.{k % 12 + 1}.2021" for k in range(75)]
+    # As a spreadsheet in the west of Europe writes it.
+    lines = [f"{a[k]};{days[k]};{'Kärnten' if k % 2 else 'Wien'};{y[k]}".replace(".", ",") for k in range(75)]
+    lines = [line.replace(days[k].replace(".", ","), days[k]) for k, line in enumerate(lines)]
+    source, run = tmp_path / "other.csv", tmp_path / "run"
+    source.write_text("\n".join(["a;sold;where;y", *lines]) + "\n", encoding="cp1252")
     short_fits.shorten(monkeypatch)
     monkeypatch.setattr("darkbayes.fit.plugin.BATCH", 10)  # Less than there are rows in either part.
-    fit(tmp_path / "other.csv", "y", tmp_path / "run", *GAUSSIAN, "--quiet")
+    fit(source, "y", run, *GAUSSIAN, "--quiet")
     assert further_compilations == {"_strides": 1}
+    # A file of predictions, one of scores, and a frame in memory are of the same rows.
+    cli.main(["predict", str(run), str(source), "-o", str(tmp_path / "out.csv"), "--quiet"])
+    shipped = Shipped(run)
+    where = ["Kärnten" if k % 2 else "Wien" for k in range(75)]
+    frame = frame_of(from_columns({"a": a, "sold": days, "where": where}), shipped.schema)
+    said = shipped.predict(frame)
+    np.testing.assert_allclose(numbers(rows_of(tmp_path / "out.csv"), "mean"), said.mean[:, 0], rtol=1e-5, atol=1e-6)
+    capsys.readouterr()
+    cli.main(["evaluate", str(run), str(source), "--json", "--quiet"])
+    scores = {row["metric"]: row["mean"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((said.mean[:, 0] - y) ** 2)), rel=1e-4)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 SCHEMA = shipped_models.STREETS
-NAMES = [column.name for column in SCHEMA.columns]
+NAMES = list(SCHEMA.wanted)
 REFUSED = "refused"
 CSV = {"content-type": "text/csv", "accept": "text/csv"}
 
@@ -41,7 +41,8 @@ ODD = (
     "NA", " NA ", "na", "N/A", "<NA>", "null", "NULL", "Null", "None", "none", "?", "-", "--", "#N/A", "TRUE",
     "True ", "true", "tRuE", "False", "f", "yes", "red", " red ", "Red", "green", "1", "1.0", "01", "2", "2.0", "2e0",
     "2021-03-04", "12:30", 'say "no"', "two\nlines", "a;b", "x" * 20_000, "é", "\U0001f600", "\u200b12", "\ufeff12",
-    "'12'", "12%", "$12", "\u221212",
+    "'12'", "12%", "$12", "\u221212", "3.4.2021", "31.2.2021", "3/4/21 5:30 pm", "4 Mar 2021", "March 4, 2021 12:00",
+    "2021-03-04T12:30:00.5+02:00", "2021-13-01", "1970-01", "20210304", "1.234,5", "1.234", "1.5", "1,5e3", "OFF",
 )  # fmt: skip
 TEXTS = st.sampled_from(ODD) | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)
 NUMBERS = (
@@ -62,14 +63,16 @@ def client(shipped) -> Iterator[TestClient]:
         yield client
 
 
-def written(value: Any) -> str:
-    """A value as a CSV file holds it."""
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+def written(name: str, value: Any) -> str:
+    """A value as a CSV file holds it, in which areas have decimal commas."""
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if isinstance(value, str) or name != "area" else text.replace(".", ",")
 
 
 def as_csv(row: dict[str, Any]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([row, map(written, row.values())])
+    cells = [written(name, value) for name, value in row.items()]
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([row, cells])
     return text.getvalue().encode()
 
 
@@ -109,14 +112,14 @@ def known(frame: Any) -> Any:
 
 
 @settings(max_examples=800, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-@given(cells=st.tuples(*[PLAIN] * len(NAMES)), odd=st.lists(st.integers(0, 3), max_size=2))
+@given(cells=st.tuples(*[PLAIN] * len(NAMES)), odd=st.lists(st.integers(0, len(NAMES) - 1), max_size=2))
 def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
     # Most cells are plain, so that not every row is refused for one of them.
-    good = (3, 0.5, "red", "true")
+    good = (3, 0.5, "red", "true", "3.4.2021 12:30", "1.234,5")
     row = {name: cell if k in odd else good[k] for k, (name, cell) in enumerate(zip(NAMES, cells, strict=True))}
     content = as_csv(row)
     frame = tried(lambda: from_file(content))
-    texts = {name: [written(value)] for name, value in row.items()}
+    texts = {name: [written(name, value)] for name, value in row.items()}
     frames = {
         "evaluate": tried(lambda: from_file(as_csv(row | {"price": 3}), target=True)),
         "values": tried(lambda: frame_of(from_columns({name: [value] for name, value in row.items()}), SCHEMA)),
@@ -209,7 +212,7 @@ def test_a_graph_itself_says_which_classes_are_in_the_set(tmp_path):
 
 
 def test_a_column_that_is_missing_is_refused_by_all(client):
-    row = {"rooms": 3, "Width": 0.5, "colour": "red", "new": True}
+    row = {"rooms": 3, "Width": 0.5, "colour": "red", "new": True, "sold": "2021-03-04", "area": 12}
     hint = r"no column 'width': did you mean 'Width'\?"
     with pytest.raises(InvalidInput, match=hint):
         read_batches(as_csv(row), SCHEMA)
@@ -222,7 +225,7 @@ def test_a_column_that_is_missing_is_refused_by_all(client):
 
 
 def test_all_note_the_same(client):
-    row = {"rooms": 12, "width": None, "colour": "green", "new": True, "shop": 1}
+    row = {"rooms": 12, "width": None, "colour": "green", "new": True, "shop": 1, "sold": "2021-03-04", "area": "12,5"}
     batches = read_batches(as_csv(row), SCHEMA)
     list(batches)
     assert len(batches.notes) == 4

@@ -16,13 +16,14 @@ Needs no JAX. Pools of any size are streamed: the most doubtful rows so far are 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.shipped import Shipped
+from darkbayes.tables.opening import Layout
 from darkbayes.tables.picking import rows_at
 from darkbayes.tables.schema import TableSchema
 
@@ -66,8 +67,8 @@ def suggest(
     *,
     batch_aware: bool = False,
     on_bad: Literal["refuse", "skip"] = "refuse",
-    delimiter: str | None = None,
     quiet: bool = True,
+    **layout: Unpack[Layout],
 ) -> Suggestions:
     """Name the rows of a pool that are worth labelling, by what the student does not know of them.
 
@@ -77,15 +78,15 @@ def suggest(
         number: how many rows to name; fewer if the pool has fewer different ones.
         batch_aware: whether to choose rows that are worth labelling together, by their distances as well.
         on_bad: whether a file with rows that cannot be read is refused, or such rows are skipped.
-        delimiter: what separates the fields of a CSV file; found out by default.
         quiet: no progress bar.
+        **layout: how the file is laid out (delimiter, encoding, sheet, query), where it is not to be found out.
 
     Returns:
         The rows, with their places and what there is to learn from each.
     """
     number = require_count("number of rows to suggest (-n)", number)
     shipped = student if isinstance(student, Shipped) else Shipped(student)
-    target, batches = shipped.schema.target, shipped.batches(pool, on_bad=on_bad, delimiter=delimiter)
+    target, batches = shipped.schema.target, shipped.batches(pool, on_bad=on_bad, **layout)
     most = max(CANDIDATES * number, LEAST_CANDIDATES) if batch_aware else number
     candidates = Candidates(most)
     with progress_bar("looking", None, quiet=quiet, unit="rows") as show_progress:
@@ -100,7 +101,7 @@ def suggest(
     if len(choice) < number:
         notes.append(f"{number} rows were asked for, but the pool has {len(choice)} that differ for the model")
     table = isinstance(shipped.schema, TableSchema)
-    rows = rows_at(pool, places.tolist(), delimiter=delimiter) if table else {}
+    rows = rows_at(pool, places.tolist(), **layout) if table else {}
     return Suggestions(places, batches.unit, target.measure, candidates.doubt[choice], rows, notes)
 
 

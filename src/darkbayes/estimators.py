@@ -1,13 +1,14 @@
 """scikit-learn estimators: a table in, one ordinary network out that knows what it does not know.
 
 `DistilledRegressor` and `DistilledClassifier` fit as ``darkbayes fit`` does (`darkbayes.fit`), with nothing to choose.
-They take arrays of numbers, NaN where one is missing, and pandas frames, whose columns may also be categories, text or
-truth values. What was found out of the columns is in `notes_`, how the teacher was run in `choices_`, and whether its
-chains agree in `diagnosis_`.
+They take arrays of numbers, NaN where one is missing, and frames of pandas, polars and pyarrow, whose columns may also
+be categories, dates, text or truth values. What was found out of the columns is in `notes_`, how the teacher was run in
+`choices_`, and whether its chains agree in `diagnosis_`.
 """
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -35,7 +36,9 @@ from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.outcomes.guarantee import rows_needed
 from darkbayes.student import Student
-from darkbayes.tables.columns import Table, frame_of, from_columns, text_of
+from darkbayes.tables.cells import arrow, text_of
+from darkbayes.tables.columns import Table, frame_of, from_columns
+from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.inference import infer_inputs
 from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.types import Data
@@ -90,6 +93,7 @@ class _Distilled(BaseEstimator):
         head: str | None = None,
         prior: float | None = None,
         guarantee: float | None = None,
+        kinds: Mapping[str, str] | None = None,
         random_state: Any = None,
         warm_start: bool = False,
     ):
@@ -104,6 +108,7 @@ class _Distilled(BaseEstimator):
         self.head = head
         self.prior = prior
         self.guarantee = guarantee
+        self.kinds = kinds
         self.random_state = random_state
         self.warm_start = warm_start
 
@@ -122,16 +127,17 @@ class _Distilled(BaseEstimator):
     def _read(self, X: Any, *, reset: bool) -> Table:
         """The columns of `X`, checked as scikit-learn does; when fitting, with `reset`, their names are kept."""
         least = LEAST_ROWS if reset else 1
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "__arrow_c_stream__")):
             validate_data(self, X, reset=reset, skip_check_array=True)
-            columns = [X.iloc[:, k] for k in range(X.shape[1])]
+            columns = [X.iloc[:, k] for k in range(X.shape[1])] if hasattr(X, "iloc") else arrow().table(X).columns
             if X.shape[0] < least or not columns:
                 raise InvalidInput(f"X has shape {X.shape}: give at least {least} rows and 1 column")
         else:
             how: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
             columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
-        table = from_columns(dict(zip(names, columns, strict=True)), source="X")
+        wishes = Wishes(self.kinds or {}) if reset else None
+        table = from_columns(dict(zip(names, columns, strict=True)), source="X", wishes=wishes)
         for name, column in table.columns.items():
             if column.kind == "number" and np.isinf(column.values).any():
                 row = int(np.flatnonzero(np.isinf(column.values))[0])
@@ -318,6 +324,7 @@ class DistilledRegressor(RegressorMixin, _Distilled):
             for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
         guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
             the rows calibrate it, and nothing is learnt from them. None for the student's own intervals.
+        kinds: what columns are, where it is not to be guessed: "number", "category", "date" or "text", by their names.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns.
 
@@ -386,7 +393,7 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
 
     Args:
         hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
-        random_state, warm_start: as of `DistilledRegressor`.
+        kinds, random_state, warm_start: as of `DistilledRegressor`.
         likelihood, head: softmax is all there is.
         prior: as of `DistilledRegressor`.
         guarantee: the share of new rows whose true class `predict_set` is to name, as of `DistilledRegressor`.

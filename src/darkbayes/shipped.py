@@ -5,12 +5,13 @@ Needs onnxruntime and numpy, and no JAX.
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.outcomes import Prediction
+from darkbayes.tables.opening import Layout
 from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict
 
 MODEL = "student.onnx"  # The file in a run's folder.
@@ -81,20 +82,23 @@ class Shipped:
 
     def batches(
         self,
-        source: Path | str,
+        source: Any,
         *,
         on_bad: Literal["refuse", "skip"] = "refuse",
         target: bool = False,
-        delimiter: str | None = None,
+        **layout: Unpack[Layout],
     ) -> Any:
-        """The rows of a file, or images, in batches: as `read_batches` or `read_image_batches` has them."""
+        """The rows of files, or images, in batches: as `read_batches` or `read_image_batches` has them."""
         from darkbayes.tables.images import read_image_batches
         from darkbayes.tables.streaming import read_batches
 
         how: Any = {"on_bad": on_bad, "target": target}
         if isinstance(self.schema, TableSchema):
-            return read_batches(source, self.schema, delimiter=delimiter, **how)
-        return read_image_batches(source, self.schema, **how)
+            return read_batches(source, self.schema, **how, **layout)
+        several = source if isinstance(source, list | tuple) else [source]
+        if len(several) != 1:
+            raise InvalidInput(f"{self.path} reads images: name one image or one folder, not {len(several)}")
+        return read_image_batches(several[0], self.schema, **how)
 
     def predict_nothing(self) -> Prediction:
         """What it predicts of no row, for the names and types of columns."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkbayes.tables.csvfile import Block, _walked, row_ends
-from darkbayes.tables.reading import parse_rows
+from darkbayes.tables.opening import parse_rows
 
 
 @settings(max_examples=200, deadline=None)

@@ -47,6 +47,11 @@ def seconds(text: str) -> float | None:
     return duration
 
 
+def layout(command: Any) -> Any:
+    """How a command's file is laid out, where it says so."""
+    return {name: getattr(command, name) for name in ("delimiter", "encoding", "sheet", "query")}
+
+
 def remedy(problem: Exception) -> str:
     """The option that mends what is wrong, if there is one.
 

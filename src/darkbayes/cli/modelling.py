@@ -16,6 +16,7 @@ from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolde
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
 from darkbayes.outcomes.base import AUTO
+from darkbayes.tables.guessing import KINDS, Wishes
 
 Required = tyro.conf.Positional[Path]
 RunFolder = Annotated[Required, value("RUN", help="the run's folder")]
@@ -28,15 +29,28 @@ Delimiter = Annotated[
     str | None,
     value("CHARACTER", default=False, help="what separates the fields of a CSV file; found out by default"),
 ]
-ASIDE = ("delimiter", "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
+Encoding = Annotated[
+    str | None,
+    value("NAME", default=False, help="of a CSV or JSON file, such as utf-8, cp1252 or utf-16; found out by default"),
+]
+Sheet = Annotated[str | None, value("NAME", default=False, help="of a spreadsheet; the first by default")]
+Query = Annotated[
+    str | None,
+    value("SQL", default=False, help="what to read of a SQLite or DuckDB file; all of its only table by default"),
+]
+Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
+Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
+LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
+ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
 
 
 @dataclass(frozen=True)
 class Fit:
     """Fit a table or a folder of images: a student, its scores, a report."""
 
-    source: Annotated[Required, value("FILE|FOLDER")]
-    """a CSV or Parquet file, or a folder with a subfolder of images for each class"""
+    source: Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE|FOLDER ...", default=False)]
+    """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; or a folder with a
+    subfolder of images for each class"""
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """the column to predict, or several columns of numbers; not for images"""
     task: Annotated[str, value("TASK")] = AUTO
@@ -50,7 +64,15 @@ class Fit:
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
     """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
-    ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
+    ignore: Names = ()  # columns to leave out
+    number: Names = ()  # columns to read as numbers, whatever they look like
+    category: Names = ()  # columns to read as categories
+    date: Names = ()  # columns to read as dates; numbers such as 20210304, or seconds since 1970, too
+    text: Names = ()  # columns of free text whose words are to be read, by hashes; by default it is left out
+    decimal: Annotated[str | None, value("MARK", default=False)] = None
+    """what stands before decimals, a point or a comma; found out by default"""
+    day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
+    """whether 3/4/2021 is in April; found out by default"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     guarantee: Annotated[str, value("LEVEL")] = "auto"
@@ -65,6 +87,9 @@ class Fit:
     """widths of the student's hidden layers"""
     chains: Number = 8  # chains that sample side by side
     delimiter: Delimiter = None
+    encoding: Encoding = None
+    sheet: Sheet = None
+    query: Query = None
     seed: Number = 0  # the same seed gives the same bits on the same machine, unless the time budget ends the fit
     out: OptionalFolder = None  # the run's folder; runs/NAME-TARGET by default
     resume: Resume = False
@@ -78,15 +103,19 @@ class Fit:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
             raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
-        if not self.source.exists():
-            raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
+        if not self.source:
+            raise InvalidInput("no file is named: give a table, or a folder of images")
+        for path in self.source:
+            if not path.exists():
+                raise InvalidInput(f"{path} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.compiled import keep_compiled
         from darkbayes.files import read_json
         from darkbayes.fit import Options, fingerprint, fit_folder, guarantee_level
         from darkbayes.report import chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
 
-        name = "-".join([self.source.stem, *self.target]) if self.target else self.source.resolve().name
+        first = self.source[0]
+        name = "-".join([first.stem, *self.target]) if self.target else first.resolve().name
         name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
         out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
@@ -97,9 +126,12 @@ class Fit:
         prepared = self._prepared()
         level = guarantee_level(self.guarantee, prepared.facts["held_out"])
         common.tell(prepared.notes, self.quiet)
-        # What tells one run from another; the names of folders do not.
-        config = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        config |= {"source": self.source.name, "sha256": fingerprint(self.source)}
+        # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
+        said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
+        unsaid = {name for name in (*KINDS, "decimal", "day_first", *LAYOUT) if said.get(name) in ((), None, AUTO)}
+        config = {name: setting for name, setting in said.items() if name not in unsaid}
+        config |= {"source": ", ".join(path.name for path in self.source)}
+        config |= {"sha256": " ".join(fingerprint(path) for path in self.source)}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
         results = fit_folder(prepared, config, options, self.seed, out, **how)
         page = write_report(out)
@@ -116,19 +148,33 @@ class Fit:
         from darkbayes.tables.reading import read_table
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
-        if self.source.is_dir():
-            for name in ("target", "ignore", "delimiter"):
+        first = self.source[0]
+        if first.is_dir():
+            for name in ("target", "ignore", *KINDS, "decimal", *LAYOUT):
                 if given := getattr(self, name):
                     shown = given if isinstance(given, str) else " ".join(given)
                     raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
+            if len(self.source) > 1:
+                raise InvalidInput(f"{first} is a folder of images: name no other with it")
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
-            return prepare_images(read_image_folder(self.source), self.source, **split)
+            return prepare_images(read_image_folder(first), first, **split)
         if not self.target:
-            raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
-        table = read_table(self.source, delimiter=self.delimiter)
+            raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
+        table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
         task: Any = {"task": self.task, "likelihood": self.likelihood}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split)
+
+    def _wishes(self) -> Wishes:
+        said = [(name, kind) for kind in KINDS for name in getattr(self, kind)]
+        said += [(name, "ignore") for name in self.ignore]
+        kinds = dict(said)
+        for name, kind in said:
+            if kinds[name] != kind:
+                raise InvalidInput(f"{name!r} is named by --{kind} and by --{kinds[name]}: name it once")
+        decimal: Any = self.decimal
+        order = None if self.day_first == "auto" else self.day_first == "yes"
+        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order)
 
 
 @dataclass(frozen=True)
@@ -136,14 +182,17 @@ class Predict:
     """Predict the rows of a file of any size, or images, in their order."""
 
     folder: Student
-    source: Annotated[Required, value("FILE")]
-    """a CSV or Parquet file with the columns of the fit; or an image, or a folder of images"""
+    source: Files
+    """a table with the columns of the fit, in any file that `fit` takes, or several; or an image, or a folder"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
     level: Annotated[float | None, value("SHARE", default=False)] = None
     """the probability that the intervals hold (regression); by default that of the guarantee, or 0.9"""
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
+    encoding: Encoding = None
+    sheet: Sheet = None
+    query: Query = None
     quiet: Quiet = False
 
     def run(self) -> None:
@@ -154,7 +203,7 @@ class Predict:
 
         shipped = Shipped(self.folder)
         level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, delimiter=self.delimiter)
+        batches = shipped.batches(self.source, on_bad=self.on_bad, **common.layout(self))
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
@@ -179,10 +228,14 @@ class Evaluate:
     """Score a student on a file that has the target."""
 
     folder: Student
-    source: Annotated[Required, value("FILE")]
-    """a CSV or Parquet file with the columns of the fit and the target; or a folder of images by class"""
+    source: Files
+    """a table with the columns of the fit and the target, in any file that `fit` takes, or several; or a folder of
+    images by class"""
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
+    encoding: Encoding = None
+    sheet: Sheet = None
+    query: Query = None
     quiet: Quiet = False
     json: Json = False
 
@@ -193,7 +246,7 @@ class Evaluate:
         from darkbayes.shipped import Shipped
 
         shipped = Shipped(self.folder)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, delimiter=self.delimiter)
+        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, **common.layout(self))
         target = shipped.schema.target
         scores, inside, apart = Scores(repr(target.name)), Scores(repr(target.name)), 0
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:
@@ -210,7 +263,8 @@ class Evaluate:
             without = inside.result()["log_likelihood"].value
             beyond = f"{apart} of {batches.num_rows} rows are unlike all that was seen"
             common.tell([f"{beyond}; without them the log likelihood is {without:.4g}"], self.quiet)
-        common.show({"experiment": "evaluate", "preset": self.source.name, "rows": scores.rows("student")}, self.json)
+        names = ", ".join(path.name for path in self.source)
+        common.show({"experiment": "evaluate", "preset": names, "rows": scores.rows("student")}, self.json)
 
 
 @dataclass(frozen=True)
@@ -219,7 +273,7 @@ class Suggest:
 
     folder: Student
     source: Annotated[Required, value("FILE")]
-    """a pool without targets: a CSV or Parquet file of any size with the columns of the fit, or a folder of images"""
+    """a pool without targets: a table with the columns of the fit, in any file that `fit` takes, or images"""
     number: Annotated[int, value("NUMBER", aliases=("-n",))] = 10  # how many rows to name
     batch_aware: Flag = False
     """choose rows that are worth labelling together: what one of them would teach counts no more for rows near it"""
@@ -227,6 +281,9 @@ class Suggest:
     """the file to write, .csv or .parquet; by default CSV to standard output"""
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
+    encoding: Encoding = None
+    sheet: Sheet = None
+    query: Query = None
     quiet: Quiet = False
 
     def run(self) -> None:
@@ -234,7 +291,7 @@ class Suggest:
         from darkbayes.acquisition import suggest
         from darkbayes.tables.writing import TableWriter
 
-        how: Any = {name: getattr(self, name) for name in ("number", "batch_aware", "on_bad", "delimiter", "quiet")}
+        how: Any = {name: getattr(self, name) for name in ("number", "batch_aware", "on_bad", "quiet", *LAYOUT)}
         with TableWriter(self.out, spare_quotes=True) as writer:
             suggestions = suggest(self.folder, self.source, **how)
             writer.write(suggestions.table())

@@ -167,7 +167,7 @@ def prepare_table(
     if dropped:
         notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]
     frames = [frame_of(table, schema, rows) for rows in (train, held)]
-    values = [target_of(table, target, rows) for rows in (train, held)]
+    values = [target_of(table, schema, rows) for rows in (train, held)]
     data = [
         as_data(schema.encode(frame), target.encode(y)) if len(y) else None
         for frame, y in zip(frames, values, strict=True)

@@ -72,9 +72,9 @@ def excursions(
     for column in told:
         reach = BEYOND * (column.high - column.low)
         grids.append(np.linspace(column.low - reach, column.high + reach, POINTS))
-        part = {name: np.tile(frame[name][chosen], POINTS) for name in schema.wanted}
+        part = {each.name: np.tile(frame[each.name][chosen], POINTS) for each in schema.columns}
         parts.append(part | {column.name: np.repeat(grids[-1], len(chosen))})
-    x = schema.encode({name: np.concatenate([part[name] for part in parts]) for name in schema.wanted})
+    x = schema.encode({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     courses = [np.median(said.spreads()[0].reshape(len(told), POINTS, -1), axis=2) for said in (student(x), teacher(x))]
     return [
         {"column": column.name, "values": grid.tolist(), "student": own.tolist(), "teacher": believed.tolist()}

@@ -38,8 +38,15 @@ def describe_model(version: str, reader: Reader) -> dict[str, Any]:
     """The answer of ``/schema``."""
     schema, target, limits = reader.schema, reader.schema.target, reader.limits
     if isinstance(schema, TableSchema):
-        columns = []
+        columns, made = [], {name: source for source in schema.sources for name in source.columns}
         for column in schema.columns:
+            source = made.get(column.name)
+            if source is not None and source.name != column.name:
+                # Told once, by the first of the columns that are made of it.
+                if column.name == source.columns[0]:
+                    own = {"kind": source.kind, "example": source.example, "made": list(source.columns)}
+                    columns.append({"name": source.name} | own | {"missing_seen": column.flagged})
+                continue
             if isinstance(column, Category):
                 own: dict[str, Any] = {"kind": "category", "categories": list(column.categories)}
             else:
@@ -61,7 +68,12 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": reader.form(), "example": {reader.items: [example]}}}
     if isinstance(reader.schema, TableSchema):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([example, example.values()])
+        written = example | {
+            source.name: source.written(example[source.name])
+            for source in reader.schema.sources
+            if source.kind == "number" and source.name in example
+        }
+        csv.writer(text, lineterminator="\n").writerows([written, written.values()])
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
         content["text/csv"] = {"schema": TEXT | {"description": about}, "example": text.getvalue()}
     about = "Of the intervals, where there are any; one in the body comes before it."
@@ -97,7 +109,8 @@ def _example(schema: Schema) -> Any:
     for column in schema.numbers:
         whole = column.whole and float(column.fill).is_integer()
         row[column.name] = int(column.fill) if whole else float(f"{column.fill:.6g}")
-    return {column.name: row[column.name] for column in schema.columns}
+    row |= {source.name: source.example for source in schema.sources if source.kind != "number"}
+    return {name: row[name] for name in schema.wanted}
 
 
 def _object(properties: dict[str, Any], required: int | None = None) -> dict[str, Any]:

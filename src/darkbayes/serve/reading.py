@@ -21,8 +21,8 @@ from darkbayes.tables.cells import category_of, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
 from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
-from darkbayes.tables.reading import is_parquet
-from darkbayes.tables.schema import Category, Frame, ImageSchema, Number, Schema, TableSchema
+from darkbayes.tables.opening import is_parquet
+from darkbayes.tables.schema import Category, Frame, ImageSchema, Schema, TableSchema
 from darkbayes.tables.streaming import Unlike, read_batches
 
 FORMATS = ("PNG", "JPEG")  # Of image files.
@@ -112,17 +112,19 @@ class Reader:
             raise self._refused(problem) from None
         if isinstance(self.schema, ImageSchema):
             return Asked(np.stack(checked.images), checked.level, [])
-        columns, unlike = self.schema.columns, Unlike(self.schema)
+        wanted, unlike = self.schema.wanted, Unlike(self.schema)
         names = list(dict.fromkeys(name for row in content["rows"] for name in row))
         try:
-            require_columns([column.name for column in columns], names, "the body")
+            require_columns(list(wanted), names, "the body")
         except InvalidInput as problem:
             raise Refused(422, str(problem), "name every column in one row at least", "rows") from None
         cells = zip(*(row.__dict__.values() for row in checked.rows), strict=True)
-        frame = {
-            column.name: np.asarray(values) if isinstance(column, Number) else objects(values)
-            for column, values in zip(columns, cells, strict=True)
-        }
+        frame: Frame = {}
+        for (name, known), values in zip(wanted.items(), cells, strict=True):
+            if known is None or isinstance(known, tuple):
+                frame[name] = np.asarray(values) if known is None else objects(values)
+            else:
+                frame |= known.spread(objects(values) if known.kind == "text" else np.asarray(values, np.float64))
         unlike.add(frame)
         return Asked(frame, checked.level, unlike.notes(names))
 
@@ -136,7 +138,7 @@ class Reader:
         if header and max(header[0].count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
             raise Refused(413, f"the header names more than {MOST_COLUMNS:,} columns", remedy, "line 1")
         try:
-            batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip")
+            batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip", encoding="utf-8")
             batch, *more = list(batches) or [None]
         except InvalidInput as problem:
             raise Refused(422, str(problem), remedy) from None
@@ -179,19 +181,25 @@ class Reader:
 def _row(schema: TableSchema) -> Any:
     """What a row of a table must be; a key that is not there is a missing value."""
     fields: dict[str, Any] = {}
-    for place, column in enumerate(schema.columns):
+    own, wanted = {column.name: column for column in schema.columns}, schema.wanted
+    for place, (name, known) in enumerate(wanted.items()):
+        column = own.get(name)
         if isinstance(column, Category):
             kind, words, seen = str, "string", "One of " + ", ".join(column.categories)
             read, missing = functools.partial(category_of, known=column.categories), None
+        elif column is None:
+            # Dates or text, of which several columns are made.
+            kind, words, seen, read = float if known.kind == "date" else str, "string", known.about, known.value
+            missing = math.nan if known.kind == "date" else None
         else:
             whole = "whole numbers " if column.whole else ""
             seen = f"Seen: {whole}from {column.low:.6g} to {column.high:.6g}, median {column.fill:.6g}."
-            kind, words, read, missing = float, "number", number_of, math.nan
+            kind, words, read, missing = float, "number", number_of if known is None else known.value, math.nan
         form = {"type": [words, "null"], "description": seen}
         cell = Annotated[kind | None, BeforeValidator(read), WithJsonSchema(form)]
         # Names of columns are no names of attributes.
-        fields[f"column_{place}"] = cell, Field(missing, validation_alias=column.name)
-    names = [column.name for column in schema.columns]
+        fields[f"column_{place}"] = cell, Field(missing, validation_alias=name)
+    names = list(wanted)
     about = {"required": names, "description": "null is a missing value, and so is a key that only other rows have."}
     return create_model("Row", __config__=ConfigDict(json_schema_extra=about), **fields)
 

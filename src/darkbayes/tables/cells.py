@@ -19,6 +19,10 @@ from darkbayes.tables.schema import Frame
 _GAPS = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
 MISSING = frozenset(_GAPS)  # Texts that say that a value is missing.
 TRUTH = ("false", "true")  # What truth values are called, however they are spelled.
+SPELLED = {word: TRUTH[0] for word in ("false", "f", "no", "n", "off", "0")} | {
+    word: TRUTH[1] for word in ("true", "t", "yes", "y", "on", "1")
+}
+"""What truth values may be called, in small letters, in a column of them."""
 NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)")
 """What reads as a number."""
 PADDED = re.compile(r"[+-]?0[0-9]+")  # Digits that begin with a zero: codes rather than numbers.
@@ -79,7 +83,7 @@ def text_of(value: Any) -> str | None:
 def category_of(value: Any, known: tuple[str, ...]) -> str | None:
     """The category that a cell holds, one of those known in whatever spelling, else what it says; None if missing.
 
-    >>> category_of("TRUE", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
+    >>> category_of("YES", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
     ('true', '1', '1')
     """
     if not (is_missing(value) or isinstance(value, str | Real | Decimal | np.bool_)):
@@ -90,6 +94,8 @@ def category_of(value: Any, known: tuple[str, ...]) -> str | None:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ValueError("half of a surrogate pair, which is no text")
     names = _names(known)
+    if known and set(known) <= set(TRUTH):
+        return SPELLED.get(_called(text).lower(), text)
     return names[text] if text in names else names.get(_called(text), text)
 
 
@@ -133,15 +139,34 @@ def quoted(value: Any) -> str:
     return shown if len(shown) <= MOST_QUOTED + 2 else shown[:MOST_QUOTED] + "..."
 
 
-def read_cells(
-    cells: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...] | None]
-) -> tuple[Frame, list[tuple[int, str]]]:
+def read_cells(cells: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Frame, list[tuple[int, str]]]:
     """The columns that are wanted (`TableSchema.wanted`), and the rows that hold something else: each once, and why."""
     frame, strays = {}, {}
     for name, known in wanted.items():
-        frame[name], wrong = _numbers(cells[name]) if known is None else _categories(cells[name], known)
+        if known is None:
+            frame[name], wrong = _numbers(cells[name])
+        elif isinstance(known, tuple):
+            frame[name], wrong = _categories(cells[name], known)
+        else:
+            values, wrong = known.read(cells[name])
+            frame |= known.spread(values)
         strays = {row: f"{name!r} is {reason}" for row, reason in wrong.items()} | strays
     return frame, sorted(strays.items())
+
+
+def each_cell(cells: Any, read: Callable[[Any], Any], kind: Any) -> tuple[np.ndarray, dict[int, str]]:
+    """What `read` makes of every cell, as an array of this kind, and the rows where it raised a ValueError, and why.
+
+    A text that occurs many times is read once.
+    """
+    if isinstance(cells, np.ndarray):
+        return _each(cells, read, np.empty(len(cells), kind))
+    if not is_text(cells.type):
+        return _each(objects(cells.to_pylist()), read, np.empty(len(cells), kind))
+    distinct, codes = coded(trimmed(cells))
+    values, wrong = _each(objects(distinct), read, np.empty(len(distinct), kind))
+    rows = np.flatnonzero(np.isin(codes, list(wrong))).tolist() if wrong else []
+    return values[codes], {row: wrong[int(codes[row])] for row in rows}
 
 
 def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
@@ -210,6 +235,7 @@ def arrow() -> Any:
         import pyarrow
         import pyarrow.compute
         import pyarrow.csv
+        import pyarrow.ipc
         import pyarrow.parquet
     except ImportError:
         raise InvalidInput('reading files needs pyarrow: pip install "darkbayes[tables]"') from None

@@ -9,22 +9,19 @@ rows are walked through one after another.
 import contextlib
 import csv
 import dataclasses
-import gzip
 import io
 import itertools
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.columns import require_distinct
+from darkbayes.tables.decoding import Decoded, Source, name_of, unpacked
 
-Source = Path | bytes  # A file, or the content of one.
 DELIMITERS = ",;\t|"  # What may separate the columns, if nobody says.
-BLOCK = 8 * 2**20  # Bytes that are read at a time.
 MOST_ROW = 64 * 2**20  # Bytes of the longest row; beyond it, a quote was not closed.
 SAMPLE = 2**20  # Bytes in which the delimiter is looked for.
 
@@ -67,23 +64,18 @@ class Block:
 
 
 @contextlib.contextmanager
-def open_csv(source: Source, delimiter: str | None = None) -> Iterator["CsvFile"]:
-    """A CSV file, which may be compressed by gzip, or the content of one."""
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
-        compressed = not isinstance(source, bytes) and stream.read(2) == b"\x1f\x8b"
-        stream.seek(0)
-        with gzip.open(stream) if compressed else stream as content:
-            yield CsvFile(name_of(source), stream, _universal(content), delimiter)
+def open_csv(source: Source, delimiter: str | None = None, encoding: str | None = None) -> Iterator["CsvFile"]:
+    """A CSV file, which may be compressed, or the content of one."""
+    with unpacked(source) as (stream, content):
+        yield CsvFile(name_of(source), stream, Decoded(content, name_of(source), encoding), delimiter)
 
 
 class CsvFile:
     """A CSV file that is open for reading: its names, then its rows."""
 
-    def __init__(self, path: str, stream: BinaryIO, chunks: Iterator[bytes], delimiter: str | None):
-        self.path, self._stream, self._chunks = path, stream, chunks
-        head = next(chunks, b"")
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise InvalidInput(f"{path} is in UTF-16: save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8')")
+    def __init__(self, path: str, stream: BinaryIO, content: Decoded, delimiter: str | None):
+        self.path, self._stream, self._content, self._chunks = path, stream, content, _universal(content)
+        head = next(self._chunks, b"")
         if head.startswith(b"PK\x03\x04"):
             raise InvalidInput(f"{path} is a spreadsheet or an archive, no CSV file: save the table as CSV or Parquet")
         if b"\x00" in head:
@@ -94,6 +86,11 @@ class CsvFile:
             rule = "the delimiter must be one character other than a quote or a line end"
             raise InvalidInput(f"{rule}, not {delimiter!r}")
         self.names = self._header()
+
+    @property
+    def notes(self) -> list[str]:
+        """What was guessed of what has been read, in words."""
+        return [self._content.note] if self._content.note else []
 
     def share(self, size: int) -> float:
         """The part of the file that has been read, of so many bytes."""
@@ -204,15 +201,10 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
     return np.asarray(ends, np.int64)
 
 
-def name_of(source: Source) -> str:
-    """What messages call a file, or a table that came without one."""
-    return "the table" if isinstance(source, bytes) else str(source)
-
-
-def _universal(stream: io.BufferedIOBase) -> Iterator[bytes]:
+def _universal(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """A file's bytes, with line ends that are all alike."""
     ends = io.IncrementalNewlineDecoder(None, translate=True)
-    while chunk := stream.read(BLOCK):
+    for chunk in chunks:
         # It takes texts alone; in Latin-1 every byte is a letter.
         if text := ends.decode(chunk.decode("latin-1")):
             yield text.encode("latin-1")
@@ -230,4 +222,4 @@ def _require_utf8(path: str, data: bytes, line: int) -> None:
         shown = next(part for part in around if not part.isascii())
         holds = f"line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read {shown!r})"
         remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
-        raise InvalidInput(f"{path} is not in UTF-8: {holds}. {remedy}") from None
+        raise InvalidInput(f"{path} is not in UTF-8: {holds}. {remedy}", option="encoding") from None

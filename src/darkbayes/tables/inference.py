@@ -1,24 +1,32 @@
 """What the columns of a table are, found out from the rows that train.
 
 Every choice that is made here is told in a note, and every column that is not used has its reason. What cannot be
-decided, such as what to do with dates, is refused with what a person can do about it.
+decided is refused with what a person can do about it. Whoever says what a column is (`Wishes`) has it read, be it an
+identifier.
 """
 
+import dataclasses
+import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import NUMBER, missing_in
 from darkbayes.tables.columns import Column, Table, listed, require_columns, unusable
+from darkbayes.tables.moments import DAY, PARTS
 from darkbayes.tables.schema import REACH, Category, Number, TableSchema, standardising
 
 LEAST_ROWS = 10  # Rows with a target that a table must have.
 FEW_ROWS = 50  # Rows with a target below which a note warns that they are few.
 MOST_CATEGORIES = 50  # Categories of a column that get an input; the rarest of more count as unknown.
 DISTINCT = 0.9  # Share of different values above which text is taken for an identifier.
+FREE_WORDS, FREE_DISTINCT = 4, 0.5  # Words of a text, and share of different texts, from which on it is free text.
 MOST_WIDTH = 50_000  # Inputs that a network may have.
+_NAMED_SO = re.compile(r"(?i:(?:.*[\W_])?(?:id|ids|uid|uuid|guid|key|index|rowid|nr))|.*[a-z](?:Id|ID|Nr|Key)")
+"""What columns that number the rows are called."""
 
 
 def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:
@@ -60,13 +68,15 @@ def infer_inputs(
     both = [name for name in targets if name in ignore]
     if both:
         raise InvalidInput(f"{both[0]!r} is the target: it cannot be ignored as well")
-    notes = []
+    notes = list(table.notes)
     if len(usable) < FEW_ROWS:
         notes.append(f"{len(usable)} rows are few: expect wide intervals, and scores that another split would change")
     # In all rows: whether a table is accepted must not depend on which of them train.
     _require_finite(table, [name for name in table.columns if name not in ignore], usable)
-    columns, ignored = _inputs(table, targets, set(ignore), rows, chosen, notes)
-    schema = TableSchema(columns, None, ignored, REACH)
+    inputs = _Inputs(table, targets, rows, chosen, notes)
+    inputs.add([name for name in table.columns if name not in targets], set(ignore))
+    marked = [table.columns[name].source for name in targets if table.columns[name].source is not None]
+    schema = TableSchema(tuple(inputs.columns), None, inputs.ignored, REACH, (*inputs.sources, *marked))
     if (width := schema.shape[0]) > MOST_WIDTH:
         problem = f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out"
         raise InvalidInput(problem, option="ignore")
@@ -85,56 +95,123 @@ def _target_column(table: Table, target: str) -> Column:
     column = table.columns[target]
     if column.kind == "unusable":
         raise InvalidInput(f"{table.source}: the target {column.problem}")
+    if column.kind in ("date", "words"):
+        holds = f"{'dates' if column.kind == 'date' else 'free text'}, which cannot be predicted"
+        remedy = "turn it into a number (say days until then) or into classes"
+        raise InvalidInput(f"{table.source}: the target {target!r} holds {holds}: {remedy}")
     return column
 
 
-def _inputs(
-    table: Table, targets: Sequence[str], ignore: set[str], rows: np.ndarray, chosen: bool, notes: list[str]
-) -> tuple[tuple[Number | Category, ...], dict[str, str]]:
-    """The columns that a network reads, and the others with the reason."""
-    columns: list[Number | Category] = []
-    ignored: dict[str, str] = {}
-    for name, column in table.columns.items():
-        if name in targets:
-            continue
-        if name in ignore:
-            used = "you asked to leave it out"
-        elif column.kind == "unusable":
-            raise unusable(table, name)
-        elif column.kind == "number":
-            used = _number(table, name, rows, chosen)
+class _Inputs:
+    """The columns that a network reads, what makes them, and the others with the reason."""
+
+    def __init__(self, table: Table, targets: Sequence[str], rows: np.ndarray, chosen: bool, notes: list[str]):
+        self._table, self._targets, self._rows, self._chosen, self._notes = table, targets, rows, chosen, notes
+        self.columns: list[Number | Category] = []
+        self.sources: list[Any] = []
+        self.ignored: dict[str, str] = {}
+        self._same: dict[Any, str] = {}
+
+    def add(self, names: Sequence[str], ignore: set[str]) -> None:
+        """Look at these columns, and tell what was made of them."""
+        for name in names:
+            reason = "you asked to leave it out" if name in ignore else self._add(name, self._table.columns[name])
+            self.ignored |= {name: reason} if reason else {}
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.ignored.items():
+            reasons.setdefault(reason, []).append(name)
+        for reason, several in reasons.items():
+            self._notes.append(f"{listed(several)} {'is' if len(several) == 1 else 'are'} left out: {reason}")
+        if not self.columns:
+            why = "; ".join(f"{listed(several)} left out: {reason}" for reason, several in reasons.items())
+            name, why = ", ".join(self._targets), why or "it is the only column"
+            raise InvalidInput(f"{self._table.source} has no column to predict {name!r} from: {why}")
+        twice = [name for name, count in Counter(column.name for column in self.columns).items() if count > 1]
+        if twice:
+            raise InvalidInput(
+                f"{listed(twice)} is both a column and made of another: rename it in {self._table.source}"
+            )
+
+    def _add(self, name: str, column: Column) -> str | None:
+        """Take one in, or say why not."""
+        if column.kind == "unusable":
+            raise unusable(self._table, name)
+        if (before := self._repeated(name, column)) is not None:
+            return f"it repeats {before!r}"
+        if column.kind in ("date", "words"):
+            return self._spread(name, column)
+        if column.kind == "number":
+            used = _identifies(self._table, name) if not (self._chosen or column.chosen) else None
+            used = used or _number(name, column.values[self._rows])
         else:
-            used = _category(name, column, rows, notes)
+            used = _category(name, column, self._rows, self._notes)
         if isinstance(used, str):
-            ignored[name] = used
-        else:
-            columns.append(used)
-            notes += [column.note] if column.note else []
-    reasons: dict[str, list[str]] = {}
-    for name, reason in ignored.items():
-        reasons.setdefault(reason, []).append(name)
-    for reason, names in reasons.items():
-        notes.append(f"{listed(names)} {'is' if len(names) == 1 else 'are'} left out: {reason}")
-    if not columns:
-        why = "; ".join(f"{listed(names)} left out: {reason}" for reason, names in reasons.items())
-        name, why = ", ".join(targets), why or "it is the only column"
-        raise InvalidInput(f"{table.source} has no column to predict {name!r} from: {why}")
-    return tuple(columns), ignored
+            return used
+        self.columns.append(used)
+        self.sources += [column.source] if column.source is not None else []
+        self._notes += [column.note] if column.note else []
+        return None
+
+    def _repeated(self, name: str, column: Column) -> str | None:
+        """The column before it that has the same values."""
+        if self._chosen or column.chosen:
+            return None
+        values = column.values
+        key = hash(tuple(values.tolist()) if values.dtype == object else values.tobytes())
+        before = self._same.setdefault((column.kind, key), name)
+        return None if before == name or _constant(values) else before
+
+    def _spread(self, name: str, column: Column) -> str | None:
+        """The numbers that are made of dates or of text."""
+        values, source = column.values[self._rows], column.source
+        if column.kind == "date" and not np.isnan(values).all():
+            # Counted from the first day on, whatever the hour.
+            first = float(np.floor(np.nanmin(values) / DAY) * DAY)
+            source = dataclasses.replace(source, origin=first, parts=("hour",) if source.clock else PARTS)
+        made = {each: _number(each, part) for each, part in source.spread(values).items()}
+        used = {each: number for each, number in made.items() if isinstance(number, Number)}
+        if not used:
+            return "every value is missing" if missing_in(values).all() else "every row has the same value"
+        source = source.only(list(used))
+        self.sources.append(source)
+        self.columns += used.values()
+        such = "free text, by hashes of its words"
+        if column.kind == "date":
+            kind = "times" if source.clock else "dates"
+            such = f"{kind}, such as {source.example!r}{column.note}"
+        self._notes.append(
+            f"{name!r} is read as {such}: {listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
+        )
+        return None
 
 
-def _number(table: Table, name: str, rows: np.ndarray, chosen: bool) -> Number | str:
+def _constant(values: np.ndarray) -> bool:
+    """Whether there is one value alone, or none: then it is left out for that."""
+    there = values[~missing_in(values)]
+    return not len(there) or bool((there == there[0]).all())
+
+
+def _identifies(table: Table, name: str) -> str | None:
+    """Why a column of numbers tells nothing but which row it is, if it does."""
+    values = table.columns[name].values
+    if len(values) and values[0] in (0, 1) and np.array_equal(values, values[0] + np.arange(table.rows)):
+        return "it counts the rows"
+    if np.isnan(values).any() or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
+        return None
+    through = len(values) >= FEW_ROWS and values.max() - values.min() == len(values) - 1
+    if through or _NAMED_SO.fullmatch(name.strip()):
+        return "every row has another whole number, as identifiers have"
+    return None
+
+
+def _number(name: str, values: np.ndarray) -> Number | str:
     """A column of numbers, or why it is of no use."""
-    whole_column = table.columns[name].values
-    values = whole_column[rows]
     there = values[~np.isnan(values)]
     if not len(there):
         return "every value is missing"
     low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
     if low == high and not flagged:
         return "every row has the same value"
-    counts = whole_column[0] in (0, 1) and np.array_equal(whole_column, whole_column[0] + np.arange(table.rows))
-    if counts and not chosen:
-        return "it counts the rows"
     whole = bool((there == np.floor(there)).all())
     return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
@@ -158,8 +235,12 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
         return "every value is missing"
     if len(counts) == 1 and not missing:
         return "every row has the same value"
-    if len(counts) > DISTINCT * there:
-        return "it is text and almost every row has another value, as names and identifiers have"
+    if not column.chosen:
+        words = sum(len(value.split()) * count for value, count in counts.items()) / there
+        if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
+            return "it is free text, of which words are read only where it is said to be text"
+        if len(counts) > DISTINCT * there:
+            return "it is text and almost every row has another value, as names and identifiers have"
     frequent = sorted(counts, key=lambda value: (-counts[value], value))
     kept = frequent[:MOST_CATEGORIES]
     if len(frequent) > MOST_CATEGORIES:

@@ -10,6 +10,10 @@ None where one is missing. The inputs of the network are, in this order,
         after them, if the column had missing values when the schema was made, whether it is missing.
 
 A category that the schema does not know has zeros everywhere.
+
+Some columns of a file are not read as they are: dates become numbers such as the year, text the counts of its words,
+numbers with marks such as 1.234,5 plain ones. What makes them is among the schema's `sources`, and a frame holds what
+was made of them, so that nobody who has a frame need know.
 """
 
 import dataclasses
@@ -95,6 +99,9 @@ class TableSchema:
     reach: float | None = None
     """Standard deviations beyond the range that was seen into which numbers are bent; None for no bend, as in files
     that were written before there was one."""
+    sources: tuple[Any, ...] = ()
+    """What reads columns of a file that are not read as they are: `Dates`, `Marked` or `Words`, each with the `name` of
+    the file's column and the `columns` that it makes. It may be one of the target's."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -111,9 +118,19 @@ class TableSchema:
         return np.clip(np.reshape(ends, (-1, 2)).T, -FARTHEST, FARTHEST)
 
     @property
-    def wanted(self) -> dict[str, tuple[str, ...] | None]:
-        """The columns to read, and the categories of each; None for numbers."""
-        return {column.name: column.categories if isinstance(column, Category) else None for column in self.columns}
+    def wanted(self) -> dict[str, Any]:
+        """The columns to read of a file, and the categories of each; None for numbers, or what else reads them."""
+        makers, wanted = {made: source for source in self.sources for made in source.columns}, {}
+        for column in self.columns:
+            known = column.categories if isinstance(column, Category) else None
+            source = makers.get(column.name)
+            wanted |= {column.name: known} if source is None else {source.name: source}
+        return wanted
+
+    @property
+    def wanted_target(self) -> dict[str, Any]:
+        """The same of what is predicted."""
+        return self.target.columns | {each.name: each for each in self.sources if each.name in self.target.columns}
 
     @property
     def shape(self) -> tuple[int, ...]:

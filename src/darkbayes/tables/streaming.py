@@ -5,18 +5,19 @@ reads numbers at once; a block in which a cell is no number is read again as tex
 """
 
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, plain, quoted, read_cells
-from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_columns, require_distinct
-from darkbayes.tables.csvfile import BadRow, Source, name_of, open_csv
-from darkbayes.tables.reading import existing, is_parquet, no_rows, open_parquet, parse_rows
+from darkbayes.tables.cells import arrow, is_number, is_text, missing_in, quoted, read_cells
+from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_columns
+from darkbayes.tables.csvfile import BadRow
+from darkbayes.tables.marks import Marked
+from darkbayes.tables.moments import Dates
+from darkbayes.tables.opening import FilePath, Layout, Rows, no_rows, open_rows
 from darkbayes.tables.schema import Category, Frame, TableSchema
 
 
@@ -132,21 +133,17 @@ class Batches:
 
     no_places = np.empty(0, np.int64)
 
-    def __init__(
-        self, source: Source, schema: TableSchema, rows: int | None, on_bad: str, target: bool, delimiter: str | None
-    ):
+    def __init__(self, rows: Rows, schema: TableSchema, number: int | None, on_bad: str, target: bool):
         if on_bad not in ("refuse", "skip"):
             raise InvalidInput(f"on_bad must be 'refuse' or 'skip', not {on_bad!r}")
-        self._source, self._name, self._delimiter = source, name_of(source), delimiter
+        self._rows, self._name, self.names, self.unit = rows, rows.name, rows.names, rows.unit
         self._schema, self._skip = schema, on_bad == "skip"
         self._target = schema.target if target else None
-        self._wanted = schema.wanted | ({} if self._target is None else self._target.columns)
+        self._wanted = schema.wanted | (schema.wanted_target if target else {})
         fitting = max(min(BATCH_ROWS, BATCH_CELLS // max(len(self._wanted), 1)), 1)
-        self._rows = fitting if rows is None else require_count("rows", rows)
-        self._parquet = is_parquet(source)
-        self.unit: Literal["line", "row"] = "row" if self._parquet else "line"
-        self.names = self._header()
+        self._number = fitting if number is None else require_count("rows", number)
         require_columns(list(self._wanted), self.names, self._name)
+        self._require_types()
         self._reset()
 
     def _reset(self) -> None:
@@ -163,7 +160,7 @@ class Batches:
     @property
     def notes(self) -> list[str]:
         """What is to be known of the rows delivered so far, in words."""
-        notes = self._unlike.notes(self.names)
+        notes = [*self._rows.notes, *self._unlike.notes(self.names)]
         if self.no_target:
             have = "rows have" if self.no_target > 1 else "row has"
             notes.append(f"{self.no_target} {have} no {self._schema.target.name!r}")
@@ -175,52 +172,39 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         self._reset()
         waiting: Batch | None = None
-        for part in self._parquet_parts() if self._parquet else self._csv_parts():
-            waiting = waiting.joined(part) if waiting else part
-            while len(waiting) >= self._rows:
-                self.num_rows += self._rows
-                yield waiting.part(slice(self._rows))
-                waiting = waiting.part(slice(self._rows, None))
+        numbers = [name for name, known in self._wanted.items() if known is None]
+        for part in self._rows.parts(list(self._wanted), self._number, numbers):
+            self._share = part.share
+            batch = self._converted(part.cells, part.lines, part.bad)
+            waiting = waiting.joined(batch) if waiting else batch
+            while len(waiting) >= self._number:
+                self.num_rows += self._number
+                yield waiting.part(slice(self._number))
+                waiting = waiting.part(slice(self._number, None))
         if waiting:
             self.num_rows += len(waiting)
             yield waiting
         if not self.num_rows and not self.num_bad and not self.no_target:
             raise no_rows(self._name, len(self.names))
 
-    def _header(self) -> list[str]:
-        if not self._parquet:
-            with open_csv(self._source, self._delimiter) as file:
-                return list(file.names)
-        with open_parquet(self._source) as file:
-            names = file.schema_arrow.names
-            require_distinct(names, self._name)
-            for name in [name for name in self._wanted if name in names]:
-                kind, types, text = file.schema_arrow.field(name).type, arrow().types, self._wanted[name] is not None
-                kind = kind.value_type if types.is_dictionary(kind) else kind
-                if not (is_number(kind) or is_text(kind) or (text and types.is_boolean(kind))):
-                    wanted = f"{'categories' if text else 'numbers'}, as when the model was fitted"
-                    raise InvalidInput(f"{name!r} of {self._name} must hold {wanted}, not {kind}")
-            return names
-
-    def _parquet_parts(self) -> Iterator[Batch]:
-        start = 1
-        with open_parquet(self._source) as file:
-            for rows in file.iter_batches(self._rows, columns=list(self._wanted), use_threads=False):
-                lines = np.arange(start, start + rows.num_rows)
-                start += rows.num_rows
-                self._share = (start - 1) / file.metadata.num_rows
-                yield self._converted({name: plain(rows.column(name)) for name in self._wanted}, lines, [])
-
-    def _csv_parts(self) -> Iterator[Batch]:
-        pa = arrow()
-        size = len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
-        with open_csv(self._source, self._delimiter) as file:
-            at = {name: place for place, name in enumerate(file.names)}
-            types = {at[name]: pa.float64() if known is None else pa.string() for name, known in self._wanted.items()}
-            for block in file.blocks():
-                self._share = file.share(size)
-                rows, lines, bad = parse_rows(block, len(file.names), types)
-                yield self._converted({name: rows.column(str(at[name])) for name in self._wanted}, lines, bad)
+    def _require_types(self) -> None:
+        """Refuse a file whose columns are of other types, where it knows them."""
+        types = arrow().types if self._rows.types else None
+        for name, known in self._wanted.items():
+            kind = self._rows.types.get(name)
+            if kind is None or types is None:
+                continue
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            fits = is_number(kind) or is_text(kind)
+            if isinstance(known, tuple):
+                fits, words = fits or types.is_boolean(kind), "categories"
+            elif isinstance(known, Dates):
+                fits, words = fits or (types.is_temporal(kind) and not types.is_duration(kind)), "dates"
+            else:
+                words = "numbers" if known is None or isinstance(known, Marked) else "text"
+            if not fits:
+                wanted = f"{words}, as when the model was fitted"
+                raise InvalidInput(f"{name!r} of {self._name} must hold {wanted}, not {kind}")
 
     def _converted(self, cells: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
         """The good rows among these, as a frame holds them."""
@@ -252,15 +236,17 @@ class Batches:
 
 
 def read_batches(
-    source: str | os.PathLike[str] | bytes,
+    source: FilePath | bytes | Sequence[FilePath],
     schema: TableSchema,
     *,
     rows: int | None = None,
     on_bad: Literal["refuse", "skip"] = "refuse",
     target: bool = False,
-    delimiter: str | None = None,
+    **layout: Unpack[Layout],
 ) -> Batches:
     r"""Read a CSV or a Parquet file of any size, or the content of one, in order and in bounded memory.
+
+    Other files (`formats`) are read as a whole, and several files one after another.
 
     Columns that the schema does not read are passed over. What the file as a whole lacks is said at once; a row is bad
     if it has too many or too few fields, or text or infinity where a number must be. Bytes that are not UTF-8, and
@@ -280,4 +266,4 @@ def read_batches(
     >>> batches.notes[-1]
     "1 bad row is left out: line 3: 'size' is 'big', not a number"
     """
-    return Batches(source if isinstance(source, bytes) else existing(source), schema, rows, on_bad, target, delimiter)
+    return Batches(open_rows(source, **layout), schema, rows, on_bad, target)

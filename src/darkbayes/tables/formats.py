@@ -1,0 +1,236 @@
+"""Files that are read as a whole: spreadsheets, JSON, Arrow's own, and databases with a query.
+
+A reader gives columns of cells: arrays of arrow where the file knows what they hold, else of whatever Python holds.
+"""
+
+import importlib
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from darkbayes.errors import InvalidInput
+from darkbayes.tables.cells import arrow, objects, quoted
+from darkbayes.tables.decoding import decoded, first_bytes, unpacked
+
+
+class Loaded(NamedTuple):
+    """What a file holds."""
+
+    names: list[str]
+    cells: list[Any]
+    notes: list[str]
+
+
+def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encoding: str | None) -> Loaded:
+    """The columns of a file of one of `READERS`.
+
+    Args:
+        path: the file.
+        kind: which of them it is.
+        query: what to ask of a database.
+        sheet: the name of a spreadsheet's sheet.
+        encoding: of a text.
+
+    Returns:
+        Its columns, and what was guessed, in words.
+    """
+    if query is not None and kind not in ("sqlite", "duckdb"):
+        raise InvalidInput(f"{path} is no database: leave out the query {quoted(query)}")
+    if sheet is not None and kind != "xlsx":
+        raise InvalidInput(f"{path} is no spreadsheet: leave out the sheet {sheet!r}")
+    return READERS[kind](path, {"xlsx": sheet, "json": encoding}.get(kind, query))
+
+
+def kind_of(path: Path) -> str:
+    """What a file is by its first bytes: "parquet", "csv", or one of `READERS`; what cannot be read is refused."""
+    head = first_bytes(path)
+    kind = next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), None)
+    if kind is None:
+        if head[8:12] == b"DUCK":
+            return "duckdb"
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff")) and head[2:].replace(b"\0", b"").lstrip()
+        return "json" if (utf16 or text)[:1] in (b"{", b"[") else "csv"
+    if kind == "archive":
+        kind = "xlsx" if b"xl/" in _whole(path) else "an OpenDocument or another office file"
+    if kind not in (*READERS, "parquet"):
+        raise InvalidInput(f"{path} is {kind}, which is not read here: save the table as CSV, Parquet or xlsx")
+    return kind
+
+
+def _whole(path: Path) -> bytes:
+    with unpacked(path) as (_, content):
+        return content.read()
+
+
+def _xlsx(path: Path, sheet: str | None) -> Loaded:
+    openpyxl = _optional("openpyxl", path, "spreadsheets")
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as problem:  # It raises whatever its parts stumble over.
+        raise InvalidInput(f"{path} cannot be read as a spreadsheet ({problem}): save it again, or as CSV") from None
+    try:
+        if sheet is not None and sheet not in book.sheetnames:
+            raise InvalidInput(f"{path} has no sheet {sheet!r}: its sheets are {', '.join(book.sheetnames)}")
+        chosen = sheet or book.sheetnames[0]
+        rows = [row for row in book[chosen].iter_rows(values_only=True) if any(cell is not None for cell in row)]
+    finally:
+        book.close()
+    others = len(book.sheetnames) - 1
+    notes = (
+        [f"{path}: the first of its {others + 1} sheets, {chosen!r}, is read (sheet)"] if others and not sheet else []
+    )
+    if not rows:
+        raise InvalidInput(f"{path} has nothing in its sheet {chosen!r}: name another (sheet)")
+    width = max(max((k + 1 for k, cell in enumerate(row) if cell is not None), default=0) for row in rows)
+    names = [str(name).strip() if name is not None else f"column {k}" for k, name in enumerate(rows[0][:width], 1)]
+    return Loaded(names, _transposed(rows[1:], len(names)), notes)
+
+
+def _json(path: Path, encoding: str | None) -> Loaded:
+    text, notes = decoded(path, encoding)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as problem:
+        content = _json_lines(path, text, problem)
+    except RecursionError:
+        raise InvalidInput(f"{path} is JSON with too many levels: a table is a list of rows") from None
+    if isinstance(content, dict):
+        if set(content) >= {"columns", "data"} and isinstance(content["data"], list):
+            return Loaded([str(name) for name in content["columns"]], _of_lists(path, content), notes)
+        inner = [name for name, part in content.items() if _records(part)]
+        if len(inner) == 1 and not any(isinstance(part, list) for name, part in content.items() if name != inner[0]):
+            notes, content = [*notes, f"{path}: its rows are under {inner[0]!r}"], content[inner[0]]
+        elif content and all(isinstance(part, dict) for part in content.values()):
+            content = {name: list(part.values()) for name, part in content.items()}
+        elif content and not any(isinstance(part, list | dict) for part in content.values()):
+            content = [content]
+    if isinstance(content, dict) and content and all(isinstance(part, list) for part in content.values()):
+        lengths = {len(part) for part in content.values()}
+        if len(lengths) > 1:
+            raise InvalidInput(f"{path} has columns of {min(lengths)} to {max(lengths)} rows: make them equally long")
+        return Loaded(list(content), [objects(part) for part in content.values()], notes)
+    if not _records(content):
+        raise InvalidInput(f"{path} is JSON, but no table: write a list of objects, one for each row")
+    names = list(dict.fromkeys(name for row in content for name in row))
+    return Loaded(names, [objects([row.get(name) for row in content]) for name in names], notes)
+
+
+def _json_lines(path: Path, text: str, problem: json.JSONDecodeError) -> list[Any]:
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (json.JSONDecodeError, RecursionError):
+                # Of one long text the first error is the one to know.
+                where = f"line {number}" if rows else f"line {problem.lineno}, column {problem.colno} ({problem.msg})"
+                raise InvalidInput(f"{path} is no JSON from {where} on: correct it") from None
+    return rows
+
+
+def _of_lists(path: Path, content: dict[str, Any]) -> list[Any]:
+    width = len(content["columns"])
+    if not all(isinstance(row, list) and len(row) == width for row in content["data"]):
+        raise InvalidInput(f"{path} names {width} columns, but has rows of another length: correct them")
+    return _transposed(content["data"], width)
+
+
+def _records(content: Any) -> bool:
+    return isinstance(content, list) and bool(content) and all(isinstance(row, dict) for row in content)
+
+
+def _ipc(path: Path, query: str | None) -> Loaded:
+    pa, content = arrow(), _whole(path)
+    opened = pa.ipc.open_file if content.startswith(b"ARROW1") else pa.ipc.open_stream
+    try:
+        table = opened(pa.BufferReader(content)).read_all()
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise InvalidInput(f"{path} cannot be read as Arrow or Feather ({problem}): write it again") from None
+    return Loaded(list(table.column_names), list(table.columns), [])
+
+
+def _sqlite(path: Path, query: str | None) -> Loaded:
+    tables = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
+    try:
+        base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            text, notes = _asked(path, query, [name for (name,) in base.execute(tables)])
+            cursor = base.execute(text)
+            rows = cursor.fetchall()
+        finally:
+            base.close()
+    except (sqlite3.Error, sqlite3.Warning) as problem:
+        raise InvalidInput(f"{path}: SQLite says {str(problem)!r}: correct the query") from None
+    if cursor.description is None:
+        raise InvalidInput(f"{path}: the query {quoted(query)} gives no rows: ask with select")
+    names = [column[0] for column in cursor.description]
+    return Loaded(names, _transposed(rows, len(names)), notes)
+
+
+def _duckdb(path: Path, query: str | None) -> Loaded:
+    duckdb = _optional("duckdb", path, "DuckDB's files")
+    try:
+        with duckdb.connect(str(path), read_only=True) as base:
+            shown = base.execute("select table_name from information_schema.tables").fetchall()
+            text, notes = _asked(path, query, [name for (name,) in shown])
+            table = arrow().table(base.sql(text))
+    except duckdb.Error as problem:
+        raise InvalidInput(f"{path}: DuckDB says {str(problem)!r}: correct the query") from None
+    except (TypeError, AttributeError):
+        raise InvalidInput(f"{path}: the query {quoted(query)} gives no rows: ask with select") from None
+    return Loaded(list(table.column_names), list(table.columns), notes)
+
+
+def _asked(path: Path, query: str | None, tables: Sequence[str]) -> tuple[str, list[str]]:
+    """The query, by default for the only table there is."""
+    if query is not None:
+        return query, []
+    if len(tables) != 1:
+        holds = f"holds {len(tables)} tables ({', '.join(sorted(tables)[:10])})" if tables else "holds no table"
+        raise InvalidInput(f"{path} {holds}: say what to read", option="query", value="select ...")
+    whole = tables[0].replace('"', '""')
+    return f'select * from "{whole}"', [f"{path}: its only table, {tables[0]!r}, is read (query)"]
+
+
+def _optional(module: str, path: Path, what: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InvalidInput(f'{path}: reading {what} needs {module}: pip install "darkbayes[files]"') from None
+
+
+def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Any]:
+    return [objects([row[k] if k < len(row) else None for row in rows]) for k in range(width)]
+
+
+READERS: dict[str, Callable[[Path, str | None], Loaded]] = {
+    "xlsx": _xlsx,
+    "json": _json,
+    "arrow": _ipc,
+    "sqlite": _sqlite,
+    "duckdb": _duckdb,
+}
+_MARKS = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",
+    b"SQLite format 3\0": "sqlite",
+    b"PK\x03\x04": "archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel (.xls) or another Office file",
+    b"FEA1": "Feather of version 1",
+    b"\x89HDF": "HDF5",
+    b"Obj\x01": "Avro",
+    b"%PDF": "PDF",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"\x80\x04\x95": "a pickle, which may run any code",
+    b"\x80\x05\x95": "a pickle, which may run any code",
+    b"$FL2": "SPSS",
+    b"<stata": "Stata",
+    b"<!DOCTYPE": "a web page",
+    b"<html": "a web page",
+    b"<?xml": "XML",
+}
