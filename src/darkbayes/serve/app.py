@@ -63,15 +63,9 @@ def make_app(
     worker, counts = Worker(shipped, limits, name), measures or Measures()
     workers = pool or Threads(worker)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await workers.start()
-        yield
-        await workers.stop()
-
     target = shipped.schema.target
     about: dict[str, Any] = {"title": f"Predictions of {target.name}", "version": __version__, "description": SUMMARY}
-    app = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(**about, docs_url=None, redoc_url=None)
     for kind, handler in ((Refused, _refused), (HTTPException, _no_route)):
         app.add_exception_handler(kind, handler)
     model, bodies = describe_model(shipped.version, worker.reader), Bodies(limits)
@@ -174,6 +168,7 @@ class Bodies:
     async def of(self, request: Request) -> AsyncIterator[bytes]:
         """A request's body, which is held until the request has been answered."""
         limits, parts, size, held = self.limits, [], 0, 0
+        # Where the rest of a body is not read, the connection closes: it would be taken for the next request.
         try:
             try:
                 async with asyncio.timeout(limits.seconds):
@@ -189,15 +184,18 @@ class Bodies:
                         if SMALL < size <= limits.body:
                             self.held, held = self.held + size - held, size
                             if self.held > limits.bodies:
-                                raise busy("the service holds too many large bodies")
+                                raise busy("the service holds too many large bodies", connection="close")
             except TimeoutError:
                 if size <= limits.body:
                     remedy = "send it faster, or in several requests"
-                    raise Refused(408, f"the body did not arrive in {limits.seconds:g} seconds", remedy) from None
+                    error = f"the body did not arrive in {limits.seconds:g} seconds"
+                    raise Refused(408, error, remedy, connection="close") from None
             except ClientDisconnect:
-                raise Refused(400, "the connection was closed before the body had arrived", "send it again") from None
+                error = "the connection was closed before the body had arrived"
+                raise Refused(400, error, "send it again", connection="close") from None
             if size > limits.body:
-                raise Refused(413, f"the body has more than {limits.body:,} bytes", "send the rows in several requests")
+                error = f"the body has more than {limits.body:,} bytes"
+                raise Refused(413, error, "send the rows in several requests", connection="close")
             yield b"".join(parts)
         finally:
             self.held -= held
@@ -253,9 +251,7 @@ def _head_length(request: Request) -> int | None:
 
 
 async def _refused(request: Request, problem: Any) -> Response:
-    # A body that did not arrive in full would be taken for the next request of the connection.
-    close = {"Connection": "close"} if problem.status in (400, 408, 413, 503) else {}
-    return Response(problem.body, problem.status, problem.headers | close, JSON)
+    return Response(problem.body, problem.status, problem.headers, JSON)
 
 
 async def _no_route(request: Request, problem: Any) -> Response:

@@ -58,10 +58,10 @@ class Refused(Exception):
         return as_bytes(self.content)
 
 
-def busy(error: str, seconds: float = 1.0) -> Refused:
+def busy(error: str, seconds: float = 1.0, **headers: str) -> Refused:
     """That the service cannot take a request now; it may be sent again after some seconds."""
     after = str(max(1, math.ceil(seconds)))
-    return Refused(503, error, f"send it again in {after} s", retry_after=after)
+    return Refused(503, error, f"send it again in {after} s", retry_after=after, **headers)
 
 
 def as_bytes(content: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from typing import Any, Protocol
 
+from darkbayes.errors import RunError
 from darkbayes.serve import process
 from darkbayes.serve.limits import Limits, Refused, busy
 from darkbayes.serve.work import Answer, Task, Worker, as_message
@@ -24,15 +25,13 @@ SMALL = 8 * 2**10  # Bytes of a small body: what fits in takes milliseconds.
 PATIENCE = 1.0  # Seconds at a small request after which a process gets a stand-in.
 STAND_INS = 3  # For each process.
 NICE = 10  # Of processes for large requests.
-START = 60.0  # Seconds that a process has to start in.
+START, ATTEMPTS = 120.0, 3  # Seconds that a process has to start in, and how often the first is tried.
 LONGEST_PAUSE = 30.0  # Between attempts to start one.
 
 
 class Pool(Protocol):
     """Whoever answers."""
 
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
     async def run(self, task: Task) -> Answer:
         """The answer; raises `Refused` where there is none."""
         ...
@@ -52,12 +51,6 @@ class Threads:
         self.worker = worker
 
     ready = True
-
-    async def start(self) -> None:
-        """Nothing to start."""
-
-    async def stop(self) -> None:
-        """Nothing to stop."""
 
     async def run(self, task: Task) -> Answer:
         try:
@@ -90,9 +83,15 @@ class Processes:
         self.large = Lane(command, large, limits, size=(workers + 1) // 2, waiting=(waiting + 7) // 8)
 
     async def start(self) -> None:
-        """Start all, without waiting for them."""
-        for lane in (self.small, self.large):
+        """Start all, and wait for the first of each lane; raises `RunError` if none will."""
+        lanes = (self.small, self.large)
+        for lane in lanes:
             lane.fill()
+        while not self.ready:
+            if max(lane.failures for lane in lanes) >= ATTEMPTS:
+                await self.stop()
+                raise RunError("the service's processes end before they are ready: what they said stands above")
+            await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
         """End all at once: what is under way has had its time."""

@@ -8,8 +8,11 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+import uvicorn
+
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.serve.app import make_app
+from darkbayes.serve.connections import Connection, Register
 from darkbayes.serve.gate import HERE, TOKEN
 from darkbayes.serve.limits import LIMITS, Limits
 from darkbayes.serve.measures import Measures
@@ -51,10 +54,6 @@ def serve(
         access_log: whether to write a line of JSON about each request on standard error.
         quiet: whether to say nothing but the address.
     """
-    import uvicorn
-
-    from darkbayes.serve.connections import Connection, Register
-
     shipped = Shipped(path)
     workers = min(os.cpu_count() or 1, MOST_WORKERS) if workers is None else require_count("workers", workers)
     name, token = name or model_name(shipped.path), os.environ.get(TOKEN, "")
@@ -77,11 +76,11 @@ def serve(
             token=token,
             log=access_log,
         )
-        print(f"http://{f'[{address}]' if ':' in address else address}:{number}", flush=True)
+        lines = [f"http://{f'[{address}]' if ':' in address else address}:{number}"]
         if not quiet:
-            print(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C", flush=True)
+            lines.append(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C")
             if not local and not token:
-                print(f"other machines can reach this address, and no token is asked for: set {TOKEN}", flush=True)
+                lines.append(f"other machines can reach this address, and no token is asked for: set {TOKEN}")
         config = uvicorn.Config(
             app,
             http=type("Guarded", (Connection,), {"register": register}),
@@ -96,7 +95,26 @@ def serve(
         )
         # The customary ways to stop it.
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            Server(config, pool, lines).run(sockets=[listener])
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, with processes that are there before it listens and until it has answered the last request."""
+
+    def __init__(self, config: uvicorn.Config, pool: Processes, lines: list[str]):
+        super().__init__(config)
+        self.pool, self.lines = pool, lines
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the processes, listen, and say so."""
+        await self.pool.start()
+        await super().startup(sockets)
+        print(*self.lines, sep="\n", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what has been asked, in bounded time, and end."""
+        await super().shutdown(sockets)
+        await self.pool.stop()
 
 
 def model_name(path: Path) -> str:
