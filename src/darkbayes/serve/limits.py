@@ -19,7 +19,7 @@ class Limits:
     head: int = 16 * 2**10  # Bytes of the request line and the headers.
     headers: int = 64
     head_seconds: float = 10.0  # For the head to arrive.
-    connections: int = 1000
+    connections: int = 8192
     waiting: int = 128  # Requests that wait for a free process; a large one counts for eight.
 
     def __post_init__(self) -> None:

@@ -56,7 +56,9 @@ def serve(
     """
     shipped = Shipped(path)
     workers = min(os.cpu_count() or 1, MOST_WORKERS) if workers is None else require_count("workers", workers)
-    name, token = name or model_name(shipped.path), os.environ.get(TOKEN, "")
+    name, token = model_name(shipped.path) if name is None else name, os.environ.get(TOKEN, "")
+    if not name or "/" in name:
+        raise InvalidInput(f"name must be a part of an address, not {name!r}: leave out slashes")
     with _listening(host, port) as listener:
         address, number = listener.getsockname()[:2]
         local = address.startswith("127.") or address == "::1"
@@ -127,15 +129,17 @@ def model_name(path: Path) -> str:
 
 
 def _within_files(limits: Limits) -> Limits:
-    """Limits with no more connections than this process may have files."""
+    """Limits with no more connections than this process may have files, after it has asked for as many as it needs."""
     try:
         import resource
-    except ImportError:
+    except ImportError:  # Not on Windows.
         return limits
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if most == resource.RLIM_INFINITY:
-        return limits
-    return dataclasses.replace(limits, connections=max(1, min(limits.connections, most - SPARE_FILES)))
+    wanted, (soft, hard) = limits.connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return dataclasses.replace(limits, connections=max(1, soft - SPARE_FILES))
+    return limits
 
 
 def _listening(host: str, port: int) -> socket.socket:
