@@ -5,12 +5,13 @@
 Most connections send the head of a request a line at a time, and never end it; some send a body so, and some ask for
 much and read nothing; who is dropped comes back after a second. Beside them are heads that are far too large, bodies as
 large as they may be, and requests that are wrong (`benchmarks.malformed`). Ends with a line of JSON on standard output:
-how often each status was answered, to whom.
+how often each status was answered, to whom. The process has a low priority: its work would be done by other machines.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import random
 import sys
 from collections import Counter
@@ -168,6 +169,7 @@ class Attack:
 def main() -> None:
     """Attack as the command line says."""
     address, seconds, connections, seed = sys.argv[1:]
+    os.nice(10)
     print(json.dumps(asyncio.run(Attack(address, int(seed)).run(float(seconds), int(connections)))))
 
 

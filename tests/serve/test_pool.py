@@ -17,13 +17,13 @@ from darkbayes.serve.work import Task
 PROGRAM = """
 import os, struct, sys, time
 def read():
-    sizes = sys.stdin.buffer.read(8)
-    if len(sizes) < 8:
+    sizes = sys.stdin.buffer.read(16)
+    if len(sizes) < 16:
         sys.exit()
-    about, body = map(sys.stdin.buffer.read, struct.unpack("!II", sizes))
+    about, body = map(sys.stdin.buffer.read, struct.unpack("!QQ", sizes))
     return body
 def write(about, body=b""):
-    sys.stdout.buffer.write(struct.pack("!II", len(about), len(body)) + about + body)
+    sys.stdout.buffer.write(struct.pack("!QQ", len(about), len(body)) + about + body)
     sys.stdout.buffer.flush()
 read()
 write(b"{}")
@@ -119,7 +119,7 @@ def test_what_dies_is_refused_and_replaced(tmp_path):
 def test_who_would_wait_too_long_is_refused_at_once(tmp_path):
     async def body(processes):
         waiting = [asyncio.create_task(processes.run(Task(b"hang"))) for _ in range(9)]
-        while processes.state()["small"]["waiting"] < 8:
+        while processes.state()["small"]["waiting"] < 16:
             await asyncio.sleep(0.01)
         await refused(processes.run(Task(b"echo")), "8 requests are waiting already")
         # Large requests have a lane of their own, in which fewer may wait.

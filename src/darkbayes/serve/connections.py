@@ -117,7 +117,8 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         # A client may have sent its next request already.
-        if self.conn.trailing_data[0] and not self._admits(self.conn.trailing_data[0]):
+        ahead = self.conn.trailing_data[0] if self.conn.their_state is h11.DONE else b""
+        if ahead and not self._admits(ahead):
             return
         super().on_response_complete()
         self._note()
@@ -132,10 +133,8 @@ class Connection(H11Protocol):
 
     def _note(self) -> None:
         """What the other side owes now."""
-        if self.transport.is_closing():
-            owes = "answer"  # To be read, or dropped.
-        elif self.flow.write_paused:
-            owes = "answer"
+        if self.transport.is_closing() or self.flow.write_paused:
+            owes = "answer"  # Reading it.
         elif self.conn.their_state is h11.SEND_BODY:
             owes = "body"
         elif self.cycle is not None and not self.cycle.response_complete:
@@ -146,8 +145,9 @@ class Connection(H11Protocol):
 
     def _admits(self, received: bytes) -> bool:
         """Whether the head, as far as it has arrived, may go to the parser; it has been refused otherwise."""
-        limits, end = self.register.limits, END.search(received)
-        head = received[: end.end()] if end else received
+        limits = self.register.limits
+        end = END.search(received, 0, limits.head)
+        head = received[: end.end() if end else limits.head + 1]
         if len(head) > limits.head:
             error = f"the head of the request has more than {limits.head:,} bytes"
             self._refuse(Refused(431, error, "send fewer or shorter headers, or a shorter address"))

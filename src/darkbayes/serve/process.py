@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-LENGTHS = struct.Struct("!II")
+LENGTHS = struct.Struct("!QQ")
 PROGRAM = "from darkbayes.serve.process import main; main()"
 
 
@@ -46,7 +46,9 @@ def main() -> None:
     if start is None:
         return
     about, content = start
-    os.nice(about["nice"])
+    # Not on Windows.
+    nice, alarm = getattr(os, "nice", lambda _: None), getattr(signal, "alarm", lambda _: None)
+    nice(about["nice"])
 
     from darkbayes.serve.limits import Limits
     from darkbayes.serve.work import Task, Worker, as_message
@@ -58,9 +60,9 @@ def main() -> None:
     while received := _read(tasks):
         about, body = received
         # Should nobody be left who would kill it.
-        signal.alarm(2 * int(limits.seconds + 1))
+        alarm(2 * int(limits.seconds + 1))
         answer = worker.answer(Task(body, **about))
-        signal.alarm(0)
+        alarm(0)
         _write(answers, *as_message(answer))
 
 
