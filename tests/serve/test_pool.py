@@ -30,8 +30,7 @@ write(b"{}")
 while True:
     body = read()
     if body.startswith(b"hang"):
-        while True:
-            pass
+        time.sleep(10**6)
     if body.startswith(b"die"):
         os._exit(1)
     if body.startswith(b"nap"):
@@ -116,7 +115,9 @@ def test_what_dies_is_refused_and_replaced(tmp_path):
     running(body, tmp_path)
 
 
-def test_who_would_wait_too_long_is_refused_at_once(tmp_path):
+def test_who_would_wait_too_long_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "PATIENCE", 600.0)
+
     async def body(processes):
         waiting = [asyncio.create_task(processes.run(Task(b"hang"))) for _ in range(9)]
         while processes.state()["small"]["waiting"] < 16:
