@@ -120,7 +120,7 @@ def test_who_would_wait_too_long_is_refused_at_once(tmp_path, monkeypatch):
 
     async def body(processes):
         waiting = [asyncio.create_task(processes.run(Task(b"hang"))) for _ in range(9)]
-        while processes.state()["small"]["waiting"] < 16:
+        while processes.state()["small"]["waiting"] < 8:
             await asyncio.sleep(0.01)
         await refused(processes.run(Task(b"echo")), "8 requests are waiting already")
         # Large requests have a lane of their own, in which fewer may wait.
