@@ -153,7 +153,15 @@ class Lane:
         """Start a process, and be there until it has ended."""
         await asyncio.sleep(min(2.0**self.failures - 1, LONGEST_PAUSE))
         pipes: Any = {"stdin": PIPE, "stdout": PIPE, "limit": 2**20, "env": process.environment()}
-        one = await asyncio.create_subprocess_exec(*self.command, **pipes)
+        starting = asyncio.create_task(asyncio.create_subprocess_exec(*self.command, **pipes))
+        try:
+            one = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Stopped just now: the process that starts would be nobody's.
+            one = await starting
+            _kill(one)
+            await one.wait()
+            raise
         try:
             try:
                 async with asyncio.timeout(START):
