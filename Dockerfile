@@ -3,6 +3,7 @@
 #     docker build -t darkbayes .
 #     docker run --rm -p 8000:8000 -v "$PWD/runs/boston-MEDV:/model:ro" darkbayes
 #
+# With -e DARKBAYES_TOKEN=... every request needs that token. `docker stop -t 30` lets it answer what it has begun.
 # An exported file does as well: -v "$PWD/houses.onnx:/houses.onnx:ro" darkbayes /houses.onnx --host 0.0.0.0
 FROM python:3.13-slim-bookworm AS build
 RUN python -m venv /venv

@@ -11,7 +11,9 @@ from darkbayes.errors import InvalidInput
 FIGURED = ("samplers", "targets")  # Benchmarks with a figure; their truth is NUTS.
 
 
-def run(what: str, seed: int, out: Path | None, figure: Path | None, quiet: bool, json: bool) -> None:
+def run(
+    what: str, seed: int, out: Path | None, figure: Path | None, seconds: float | None, quiet: bool, json: bool
+) -> None:
     """Run a benchmark, print its results and write them as asked; the arguments are those of the command."""
     common.require(*["numpyro"] * (what in FIGURED), *["matplotlib"] * (figure is not None))
     if figure is not None:
@@ -20,8 +22,12 @@ def run(what: str, seed: int, out: Path | None, figure: Path | None, quiet: bool
         report.check_figure(figure)
     if out is not None and out.is_dir():
         raise InvalidInput(f"--out {out} is a folder: name a file")
+    if seconds is not None and what != "service":
+        raise InvalidInput(f"--seconds {seconds:g} does not apply to {what}: leave it out")
+    if seconds is not None and not 1 <= seconds <= 86_400:
+        raise InvalidInput(f"--seconds must lie in 1..86400, not {seconds:g}")
     common.check_seed(seed)
-    results = benchmarks.run(what, seed=seed, quiet=quiet)
+    results = benchmarks.run(what, seed=seed, quiet=quiet, **({} if seconds is None else {"seconds": seconds}))
     if out is not None:
         files.write_json(out, results)
     if figure is not None:

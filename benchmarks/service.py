@@ -1,17 +1,21 @@
-"""What the service bears: many clients at once, and requests that are wrong in every way.
+"""What the service bears: many clients at once, requests that are wrong in every way, and attackers beside the clients.
 
-    darkbayes bench service       a minute and a half
+    darkbayes bench service                  a quarter of an hour: attackers for ten minutes
+    darkbayes bench service --seconds 60     attackers for a minute
 
 The service runs in a process of its own, on a free port of the loopback interface, over a student of the size and with
 the columns of the Boston houses; its weights are random, for the cost of a prediction does not depend on them. Each
-client keeps one connection and sends the next row when the last is answered, so that the service is never idle, and
-the clients take their share of the same machine. The wrong requests (`benchmarks.malformed`) follow.
+client keeps one connection. First each sends the next row when the last is answered, so that the service is never idle,
+and the clients take their share of the same machine. Then each waits a little between two rows: on a service that is
+quiet, and on one that is attacked from the same machine (`benchmarks.attackers`). Before and after come requests that
+are wrong (`benchmarks.malformed`).
 """
 
 import asyncio
 import http.client
 import json
 import random
+import resource
 import subprocess
 import tempfile
 import time
@@ -27,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.common import announced, environment, named_table, python, with_bar
+from benchmarks.common import announced, environment, named_table, python, say, with_bar
 from benchmarks.malformed import malformed
 from darkbayes.data import load
 from darkbayes.errors import RunError
@@ -36,6 +40,7 @@ from darkbayes.files import write_bytes
 from darkbayes.fit import prepare_table
 from darkbayes.model import mlp
 from darkbayes.runs import row
+from darkbayes.serve.measures import resident_bytes
 from darkbayes.shipped import MODEL
 from darkbayes.student import Student
 
@@ -44,29 +49,118 @@ HIDDEN = (50, 50)
 PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 PATIENCE = 60.0
 """Seconds in which the service must answer a wrong request."""
+BREATH = 0.2
+"""Seconds that a client waits between two rows while latencies are compared."""
+SPARE_FILES = 200
+"""Of this process, that are no connections of attackers."""
 
 
 def rows(
-    *, seed: int, quiet: bool, seconds: float = 60.0, clients: int = 50, bodies: int = 1000
+    *,
+    seed: int,
+    quiet: bool,
+    seconds: float = 600.0,
+    clients: int = 50,
+    bodies: int | None = None,
+    connections: int = 5000,
 ) -> list[dict[str, Any]]:
-    """Requests, errors, latency and throughput of many clients, and how wrong requests were answered."""
+    """Requests, errors, latency and throughput of many clients, alone and among attackers; and what wrong requests get.
+
+    Args:
+        seed: where random numbers start.
+        quiet: whether to say nothing meanwhile.
+        seconds: how long attackers stay, after a rehearsal; clients are alone for a tenth of it, twice.
+        clients: how many.
+        bodies: how many wrong requests have to be refused; 20,000, or fewer if time is short, if None.
+        connections: of attackers, or as many as the system lets a process have.
+
+    Returns:
+        Rows of results.
+    """
+    bodies = bodies or min(20_000, int(100 * seconds))
+    connections = min(connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
+    alone = seconds / 10
     with tempfile.TemporaryDirectory() as scratch:
         examples = ship_boston(Path(scratch), seed)
-        with service(Path(scratch)) as address:
-            took, failures = asyncio.run(load_of(address, examples, clients, seconds))
-            statuses = answers_to_wrong(address, bodies, seed)
-    method = f"service with {clients} clients"
-    milliseconds = 1e3 * np.asarray(took)
+        with service(Path(scratch)) as (address, process):
+            took, failures = asyncio.run(load_of(address, examples, clients, alone))
+            before, failed_before = asyncio.run(load_of(address, examples, clients, alone, BREATH))
+            statuses = answers_to_wrong(address, bodies // 10, seed)
+            # What large requests take stays with the processes: let there have been some.
+            with attackers(address, alone, max(1, connections // 10), seed) as rehearsal:
+                asyncio.run(asyncio.sleep(alone))
+            recovered(address, examples)
+            memory = memory_of(process)
+            say(f"attackers come with {connections:,} connections", quiet=quiet)
+            with attackers(address, seconds, connections, seed) as attack:
+                during, failed_during = asyncio.run(load_of(address, examples, clients, seconds, BREATH))
+            recovery = recovered(address, examples)
+            statuses += answers_to_wrong(address, bodies - bodies // 10, seed + 1)
+            after = memory_of(process)
+    answers = Counter(json.loads(rehearsal[0])) + Counter(json.loads(attack[0]))
+    say(f"attackers were answered: {dict(sorted(answers.items()))}", quiet=quiet)
+    failed = server_errors(statuses) + sum(
+        count for name, count in answers.items() if name.split()[-1] in ("500", "501", "502", "504", "none")
+    )
+    p99, p99_attacked = (float(np.percentile(1e3 * np.asarray(times), 99)) for times in (before, during))
+    method, attacked = f"service with {clients} clients", f"attacked over {connections:,} connections"
     results = [
         row(method, "requests", [float(len(took))]),
-        with_bar(row(method, "errors", [float(failures)]), "at most", 0.0),
-        *(row(method, f"p{share}_ms", [float(np.percentile(milliseconds, share))]) for share in (50, 99)),
-        row(method, "requests_per_s", [len(took) / seconds]),
+        with_bar(row(method, "errors", [float(failures + failed_before)]), "at most", 0.0),
+        *(row(method, f"p{share}_ms", [float(np.percentile(1e3 * np.asarray(took), share))]) for share in (50, 99)),
+        row(method, "requests_per_s", [len(took) / alone]),
         row(method, "wrong_requests", [float(statuses.total())]),
         with_bar(row(method, "refused", [refusals(statuses)]), "at least", float(bodies)),
-        with_bar(row(method, "server_errors", [server_errors(statuses)]), "at most", 0.0),
+        with_bar(row(method, "server_errors", [float(failed)]), "at most", 0.0),
+        row(attacked, "p99_quiet_ms", [p99]),
+        row(attacked, "p99_ms", [p99_attacked]),
+        with_bar(row(attacked, "p99_ratio", [p99_attacked / p99]), "at most", 2.0),
+        row(attacked, "requests", [float(len(during))]),
+        with_bar(row(attacked, "errors", [float(failed_during)]), "at most", 0.0),
+        row(attacked, "attacks", [float(sum(answers.values()))]),
+        row(attacked, "memory_mb", [after / 1e6]),
+        with_bar(row(attacked, "memory_ratio", [after / memory]), "at most", 1.2),
+        with_bar(row(attacked, "recovery_s", [recovery]), "at most", 10.0),
     ]
     return announced(results, quiet=quiet)
+
+
+@contextmanager
+def attackers(address: str, seconds: float, connections: int, seed: int) -> Iterator[list[str]]:
+    """A process that attacks; what it has to say is in the list when it has ended."""
+    said: list[str] = []
+    command = python("-m", "benchmarks.attackers", address, str(seconds), str(connections), str(seed))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            yield said
+            said.append(process.communicate()[0])
+        finally:
+            process.kill()
+
+
+def memory_of(process: int) -> float:
+    """Bytes of a process and its children."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return float(sum(resident_bytes(int(one)) or 0 for one in (process, *children)))
+
+
+def recovered(address: str, examples: list[dict[str, float]]) -> float:
+    """Seconds until the service says that it is well, and predicts."""
+    began, place = time.perf_counter(), urlsplit(address)
+    while time.perf_counter() - began < PATIENCE:
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE)
+        try:
+            connection.request("GET", "/healthz")
+            healthy = connection.getresponse().status == 200
+            connection.close()
+            if healthy:
+                took, failures = asyncio.run(load_of(address, examples, 1, 0.1))
+                if took and not failures:
+                    return time.perf_counter() - began
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise RunError(f"the service is not well {PATIENCE:g} seconds after the attack")
 
 
 def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
@@ -81,8 +175,8 @@ def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> li
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[str]:
-    """A process that serves the folder's student; gives its address."""
+def service(folder: Path) -> Iterator[tuple[str, int]]:
+    """A process that serves the folder's student; gives its address and its number."""
     command = python("-c", PROGRAM, str(folder))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
@@ -90,7 +184,7 @@ def service(folder: Path) -> Iterator[str]:
             address = process.stdout.readline().strip()
             if not address:
                 raise RunError(f"the service did not start: it ended with status {process.wait()}")
-            yield address
+            yield address, process.pid
             if process.poll() is not None:
                 raise RunError(f"the service died: it ended with status {process.returncode}")
         finally:
@@ -98,7 +192,7 @@ def service(folder: Path) -> Iterator[str]:
 
 
 async def load_of(
-    address: str, examples: list[dict[str, float]], clients: int, seconds: float
+    address: str, examples: list[dict[str, float]], clients: int, seconds: float, breath: float = 0.0
 ) -> tuple[list[float], int]:
     """The seconds that each answered request took, and how many were not answered as they should be."""
     place, took, failures = urlsplit(address), [], 0
@@ -108,6 +202,7 @@ async def load_of(
     async def client(number: int) -> None:
         nonlocal failures
         writer = None
+        await asyncio.sleep(breath * number / clients)
         while time.perf_counter() < ends:
             try:
                 if writer is None:
@@ -120,7 +215,10 @@ async def load_of(
                     failures += 1
             except (OSError, EOFError, ValueError):
                 failures, writer = failures + 1, None
+                await asyncio.sleep(0.01)
             number += clients
+            if breath:
+                await asyncio.sleep(breath)
         if writer is not None:
             writer.close()
             await writer.wait_closed()
@@ -150,8 +248,8 @@ def refusals(statuses: Counter[int]) -> float:
 
 
 def server_errors(statuses: Counter[int]) -> float:
-    """How many requests the service failed at."""
-    return float(sum(count for status, count in statuses.items() if status >= 500))
+    """How many requests the service failed at; that it is busy is no failure."""
+    return float(sum(count for status, count in statuses.items() if status >= 500 and status != 503))
 
 
 def answers_to_wrong(address: str, bodies: int, seed: int) -> Counter[int]:

@@ -80,6 +80,15 @@ class Shipped:
         values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
 
+    @property
+    def tensors(self) -> tuple[list[Any], list[Any]]:
+        """The graph's own inputs and outputs, each with a `name`, a `type` and a `shape`."""
+        return list(self._session.get_inputs()), list(self._session.get_outputs())
+
+    def run(self, inputs: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
+        """The values of some of the graph's outputs, as they are."""
+        return self._session.run(outputs, inputs)  # pyright: ignore[reportReturnType]
+
     def batches(
         self,
         source: Any,

@@ -103,13 +103,18 @@ def test_darkbayes_imports_nothing_slow_beside_jax():
     assert out.strip() == "[]"
 
 
-def test_the_service_bears_many_clients_and_wrong_requests():
-    results = metrics_of(benchmarks.run("service", seed=0, quiet=True, seconds=0.5, clients=4, bodies=40))
-    assert results["requests"][0]["mean"] > 0
+def test_the_service_bears_many_clients_wrong_requests_and_attackers():
+    sizes = {"seconds": 2.0, "clients": 4, "bodies": 40, "connections": 40}
+    results = metrics_of(benchmarks.run("service", seed=0, quiet=True, **sizes))
+    assert [row["mean"] > 0 for row in results["requests"]] == [True, True]
+    assert [row["mean"] for row in results["errors"]] == [0, 0]
     assert results["wrong_requests"][0]["mean"] >= 40
-    assert results["errors"][0]["mean"] == 0
     assert results["server_errors"][0]["mean"] == 0
     assert results["refused"][0]["mean"] == 40
+    assert results["attacks"][0]["mean"] > 0
+    assert results["p99_ratio"][0]["bar"] == 2.0
+    assert results["memory_ratio"][0]["bar"] == 1.2
+    assert results["recovery_s"][0]["mean"] > 0
 
 
 def test_a_large_file_is_predicted_in_order_and_its_bad_rows_are_found():

@@ -22,7 +22,6 @@ from benchmarks.malformed import malformed
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import NumberPrediction
 from darkbayes.serve import Limits, make_app, serve
-from darkbayes.shipped import Shipped
 
 with warnings.catch_warnings():
     # Newer versions of Starlette would rather have another client library.
@@ -36,14 +35,8 @@ HOUSE = {"rooms": 5, "crime rate": 0.5, "distance": 3.25, "colour": "red"}
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {name: Shipped(shipped_models.write(folder / name, name)) for name in shipped_models.SCHEMAS}
-
-
-@pytest.fixture(scope="module")
 def clients(shipped):
-    return {name: TestClient(make_app(of, LIMITS)) for name, of in shipped.items()}
+    return {name: TestClient(make_app(shipped[name], LIMITS)) for name in shipped_models.SCHEMAS}
 
 
 @pytest.fixture(scope="module")

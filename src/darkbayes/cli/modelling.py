@@ -352,7 +352,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve a student over HTTP: /predict, /schema, /docs, and a page."""
+    """Serve a student over HTTP: /predict, /v2, /metrics, /docs, and a page."""
 
     folder: Student
     host: Annotated[str, value("ADDRESS")] = "127.0.0.1"
@@ -360,12 +360,22 @@ class Serve:
     port: Number = 8000  # where to listen; 0 for any port that is free
     max_body: Annotated[int, value("BYTES")] = 8 * 2**20  # bytes that a request may have
     max_rows: Number = 10_000  # rows that a request may have
-    timeout: Annotated[float, value("SECONDS")] = 20.0  # seconds that a request may take
+    timeout: Annotated[float, value("SECONDS")] = 20.0
+    """seconds that a request may take; the process that works on it is killed then"""
+    max_connections: Number = 8192  # connections at once; the slowest make room for more
+    workers: Annotated[int | None, value("NUMBER", default=False)] = None
+    """processes that predict, and half as many again for large requests; by default one for each processor, up to 4"""
+    name: Annotated[str | None, value("NAME", default=False)] = None
+    """what the Open Inference Protocol calls the model; as the run or the file by default"""
+    allow_host: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
+    """names that it goes by, and whose pages may ask; by default this machine's, or any if others can reach it"""
+    access_log: Flag = False  # write a line of JSON about each request on standard error
     quiet: Flag = False  # say nothing but the address
 
     def run(self) -> None:
         common.require("fastapi", "uvicorn", "onnxruntime", "pyarrow")
         from darkbayes.serve import Limits, serve
 
-        limits = Limits(self.max_body, self.max_rows, self.timeout)
-        serve(self.folder, host=self.host, port=self.port, limits=limits, quiet=self.quiet)
+        limits = Limits(self.max_body, self.max_rows, self.timeout, connections=self.max_connections)
+        options = {key: getattr(self, key) for key in ("host", "port", "workers", "name", "access_log", "quiet")}
+        serve(self.folder, limits=limits, allow_hosts=self.allow_host, **options)

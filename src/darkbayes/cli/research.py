@@ -93,6 +93,8 @@ class Bench:
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
     figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf
+    seconds: Annotated[float | None, value("SECONDS", default=False)] = None
+    """how long attackers stay (service); ten minutes by default"""
     quiet: Quiet = False
     json: Json = False
 

@@ -1,20 +1,15 @@
-"""The service: ``/predict``, ``/schema``, ``/healthz``, a page to try the model at ``/`` and one of the API at
-``/docs``.
+"""What the service answers: ``/predict``, ``/schema``, ``/healthz``, ``/livez``, ``/metrics``, the Open Inference
+Protocol under ``/v2``, a page to try the model at ``/`` and one of the API at ``/docs``.
 
 What a request is told when it is refused is JSON: ``error`` (what was wrong), ``remedy`` (what to do) and, where it can
-be said, ``where``.
+be said, ``where``. Bodies are read here and handed on as they are: whatever takes time is the pool's.
 """
 
 import asyncio
 import contextlib
-import errno
-import json
-import os
-import socket
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -22,9 +17,14 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from darkbayes.errors import InvalidInput, require_count
-from darkbayes.serve.description import SUMMARY, as_csv, as_json, describe_model, describe_predict, responses
-from darkbayes.serve.reading import LIMITS, Limits, Reader, Refused, read_level
+from darkbayes.serve import inference
+from darkbayes.serve.description import SUMMARY, describe_model, describe_predict, responses
+from darkbayes.serve.gate import Gate
+from darkbayes.serve.limits import LIMITS, Limits, Refused, as_bytes, busy
+from darkbayes.serve.measures import MEDIA_TYPE, Measures
+from darkbayes.serve.pool import SMALL, Pool, Threads
+from darkbayes.serve.reading import read_level
+from darkbayes.serve.work import JSON, Task, Worker
 from darkbayes.shipped import Shipped
 from darkbayes.version import __version__
 
@@ -33,69 +33,172 @@ POLICY = (
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 """What the pages may load: nothing but what they hold and what this service answers."""
-MOST_TOLD = 4000  # Bytes of notes that travel in the head of a CSV's answer.
-HOST, PORT, MOST_PORT = "127.0.0.1", 8000, 2**16 - 1
-GRACE = 5  # Seconds that requests have to finish in when the service is stopped.
-ROUTES = "/, /predict, /schema, /healthz, /docs and /openapi.json"
+ROUTES = "/, /predict, /schema, /healthz, /livez, /metrics, /v2, /docs and /openapi.json"
 
 
-def make_app(shipped: Shipped, limits: Limits = LIMITS) -> FastAPI:
-    """The service of one student; `limits` holds for each request."""
-    # What took too long goes on in its thread and keeps it busy, so that a machine that is behind refuses early.
-    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="predict")
+def make_app(
+    shipped: Shipped,
+    limits: Limits = LIMITS,
+    *,
+    name: str = "student",
+    pool: Pool | None = None,
+    connections: Callable[[], int] = lambda: 0,
+    measures: Measures | None = None,
+    **gate: Any,
+) -> Gate:
+    """The service of one student, as an ASGI application.
 
-    @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        pool.shutdown(wait=False, cancel_futures=True)
+    Args:
+        shipped: the student.
+        limits: of requests.
+        name: what the Open Inference Protocol calls the student.
+        pool: who answers; threads of this process if None.
+        connections: how many are open.
+        measures: what counts requests.
+        **gate: `hosts`, `token` and `log` of the `Gate` around it.
 
-    target, reader = shipped.schema.target, Reader(shipped.schema, limits)
+    Returns:
+        The application.
+    """
+    worker, counts = Worker(shipped, limits, name), measures or Measures()
+    workers = pool or Threads(worker)
+
+    target = shipped.schema.target
     about: dict[str, Any] = {"title": f"Predictions of {target.name}", "version": __version__, "description": SUMMARY}
-    app = FastAPI(**about, docs_url=None, redoc_url=None, lifespan=lifespan)
-    for kind, handler in ((Refused, _refused), (HTTPException, _no_route), (Exception, _failed)):
+    app = FastAPI(**about, docs_url=None, redoc_url=None)
+    for kind, handler in ((Refused, _refused), (HTTPException, _no_route)):
         app.add_exception_handler(kind, handler)
-    model = describe_model(shipped.version, reader)
-    described: dict[str, Any] = {"responses": responses(shipped.schema), "openapi_extra": describe_predict(reader)}
+    model, bodies = describe_model(shipped.version, worker.reader), Bodies(limits)
+    described: dict[str, Any] = {
+        "responses": responses(shipped.schema),
+        "openapi_extra": describe_predict(worker.reader),
+    }
+
+    async def answer(task: Task) -> Response:
+        done = await workers.run(task)
+        counts.rows += done.rows
+        return Response(done.body, done.status, done.headers, done.media_type)
 
     @app.post("/predict", summary="Predict rows", response_model=None, **described)
     async def predict(request: Request) -> Response:
-        read = reader.csv if _sends_csv(request) else reader.json
-        try:
-            level = read_level(request.query_params.get("level"))
-        except ValueError as problem:
-            raise Refused(422, f"level is {problem}", "give a number between 0 and 1, such as 0.9", "level") from None
-        wants_csv = _wants_csv(request)
-        body = await _body(request, limits)
-
-        def work() -> Response:
-            asked = read(body)
-            chosen = asked.level or level or target.level
-            prediction, outside = shipped.predict(asked.inputs), shipped.schema.outside(asked.inputs)
-            if not wants_csv:
-                return Response(
-                    as_json(prediction, target, chosen, outside, asked.notes), media_type="application/json"
-                )
-            head = {"darkbayes-notes": json.dumps(asked.notes)[:MOST_TOLD]}
-            return Response(as_csv(prediction, target, chosen, outside), media_type="text/csv", headers=head)
-
-        running = asyncio.get_running_loop().run_in_executor(pool, work)
-        try:
-            return await asyncio.wait_for(running, limits.seconds)
-        except TimeoutError:
-            error = f"the answer took longer than {limits.seconds:g} seconds"
-            raise Refused(503, error, "send fewer rows, or try again when the service is less busy") from None
+        sends_csv, wants_csv, level = _sends_csv(request), _wants_csv(request), _level(request)
+        async with bodies.of(request) as body:
+            return await answer(Task(body, sends_csv=sends_csv, wants_csv=wants_csv, level=level))
 
     @app.get("/schema", summary="The columns that the model reads, and what it predicts")
     async def schema() -> dict[str, Any]:
         return model
 
-    @app.get("/healthz", summary="Whether the service is up")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok", "version": __version__, "target": target.name}
+    @app.get("/healthz", summary="Whether the service can predict: its processes are alive and have loaded the model")
+    async def healthz() -> Response:
+        status = "ok" if workers.ready else "unavailable"
+        content = {"status": status, "version": __version__, "target": target.name, "workers": workers.state()}
+        return _json(200 if workers.ready else 503, content)
 
-    for path, name in (("/", "page"), ("/docs", "api")):
-        app.get(path, include_in_schema=False)(_page(name))
-    return app
+    @app.get("/livez", summary="Whether the service answers at all")
+    async def livez() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics", summary="Counters for Prometheus", response_model=None)
+    async def metrics() -> Response:
+        facts = {"model": name, "target": target.name, "task": target.task, "version": shipped.version}
+        return Response(counts.text(facts, workers.state(), connections()), media_type=MEDIA_TYPE)
+
+    async def infer(request: Request) -> Response:
+        head = _head_length(request)
+        async with bodies.of(request) as body:
+            return await answer(Task(body, "infer", head=head))
+
+    _add_protocol(app, shipped, name, workers, infer)
+    for path, page in (("/", "page"), ("/docs", "api")):
+        app.get(path, include_in_schema=False)(_page(page))
+    return Gate(app, measures=counts, **gate)
+
+
+def _add_protocol(app: FastAPI, shipped: Shipped, name: str, pool: Pool, infer: Callable[..., Any]) -> None:
+    """The Open Inference Protocol's routes, under ``/v2``."""
+    quietly: Any = {"include_in_schema": False, "response_model": None}
+
+    def ready(word: str) -> Response:
+        return _json(200 if pool.ready else 503, {"name": name, word: pool.ready})
+
+    @app.get("/v2", **quietly)
+    async def server() -> Response:
+        return _json(200, {"name": "darkbayes", "version": __version__, "extensions": ["binary_tensor_data"]})
+
+    @app.get("/v2/health/live", **quietly)
+    async def live() -> Response:
+        return _json(200, {"live": True})
+
+    @app.get("/v2/health/ready", **quietly)
+    async def server_ready() -> Response:
+        return ready("ready")
+
+    def check(request: Request) -> None:
+        asked, version = request.path_params["model"], request.path_params.get("version", inference.VERSION)
+        if (asked, version) != (name, inference.VERSION):
+            error = f"there is no model {asked[:100]!r} of version {version[:20]!r}"
+            raise Refused(404, error, f"the model is called {name!r}, and its version {inference.VERSION!r}")
+
+    for path in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+
+        @app.get(path, **quietly)
+        async def metadata(request: Request) -> Response:
+            check(request)
+            return _json(200, inference.describe(shipped, name))
+
+        @app.get(f"{path}/ready", **quietly)
+        async def model_ready(request: Request) -> Response:
+            check(request)
+            return ready("ready")
+
+        @app.post(f"{path}/infer", **quietly)
+        async def model_infer(request: Request) -> Response:
+            check(request)
+            return await infer(request)
+
+
+class Bodies:
+    """Reads bodies, and knows how much of them is held."""
+
+    def __init__(self, limits: Limits):
+        self.limits, self.held = limits, 0
+
+    @contextlib.asynccontextmanager
+    async def of(self, request: Request) -> AsyncIterator[bytes]:
+        """A request's body, which is held until the request has been answered."""
+        limits, parts, size, held = self.limits, [], 0, 0
+        # Where the rest of a body is not read, the connection closes: it would be taken for the next request.
+        try:
+            try:
+                async with asyncio.timeout(limits.seconds):
+                    async for chunk in request.stream():
+                        size += len(chunk)
+                        parts.append(chunk)
+                        # What is too long is read for a while: whoever still sends cannot read the answer.
+                        if size > limits.body:
+                            parts.clear()
+                        if size > 4 * limits.body:
+                            break
+                        # Small ones are always taken: their number is that of connections.
+                        if SMALL < size <= limits.body:
+                            self.held, held = self.held + size - held, size
+                            if self.held > limits.bodies:
+                                raise busy("the service holds too many large bodies", connection="close")
+            except TimeoutError:
+                if size <= limits.body:
+                    remedy = "send it faster, or in several requests"
+                    error = f"the body did not arrive in {limits.seconds:g} seconds"
+                    raise Refused(408, error, remedy, connection="close") from None
+            except ClientDisconnect:
+                error = "the connection was closed before the body had arrived"
+                raise Refused(400, error, "send it again", connection="close") from None
+            if size > limits.body:
+                error = f"the body has more than {limits.body:,} bytes"
+                raise Refused(413, error, "send the rows in several requests", connection="close")
+            yield b"".join(parts)
+        finally:
+            self.held -= held
 
 
 def _page(name: str) -> Callable[[], Awaitable[HTMLResponse]]:
@@ -115,44 +218,40 @@ def _sends_csv(request: Request) -> bool:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip(" \"'") not in ("utf-8", "utf8", "us-ascii"):
             raise Refused(415, f"the body is in {value[:40]!r}", remedy, "content-type")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Refused(415, "the body is compressed", "send it as it is", "content-encoding")
-    if kind not in ("", "application/json", "text/csv"):
+    _check_encoding(request)
+    if kind not in ("", JSON, "text/csv"):
         raise Refused(415, f"the body is {kind[:40]!r}", remedy, "content-type")
     return kind == "text/csv"
 
 
+def _check_encoding(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refused(415, "the body is compressed", "send it as it is", "content-encoding")
+
+
 def _wants_csv(request: Request) -> bool:
     kinds = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
-    return "text/csv" in kinds and "application/json" not in kinds
+    return "text/csv" in kinds and JSON not in kinds
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
-    """The body; what is too long is read to its end all the same: whoever still sends cannot read the answer."""
-    parts, size = [], 0
+def _level(request: Request) -> float | None:
     try:
-        async with asyncio.timeout(limits.seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size <= limits.body:
-                    parts.append(chunk)
-                else:
-                    parts.clear()
-    except TimeoutError:
-        if size <= limits.body:
-            remedy = "send it faster, or in several requests"
-            raise Refused(408, f"the body did not arrive in {limits.seconds:g} seconds", remedy) from None
-    except ClientDisconnect:
-        raise Refused(400, "the connection was closed before the body had arrived", "send it again") from None
-    if size > limits.body:
-        raise Refused(413, f"the body has more than {limits.body:,} bytes", "send the rows in several requests")
-    return b"".join(parts)
+        return read_level(request.query_params.get("level"))
+    except ValueError as problem:
+        raise Refused(422, f"level is {problem}", "give a number between 0 and 1, such as 0.9", "level") from None
+
+
+def _head_length(request: Request) -> int | None:
+    """How many bytes of the body are JSON, if binary tensors follow."""
+    _check_encoding(request)
+    value = request.headers.get(inference.HEAD)
+    if value is not None and not re.fullmatch("[0-9]{1,10}", value):
+        raise Refused(422, f"{inference.HEAD} is {value[:40]!r}", "send the number of bytes of JSON", inference.HEAD)
+    return None if value is None else int(value)
 
 
 async def _refused(request: Request, problem: Any) -> Response:
-    # A body that did not arrive in full would be taken for the next request of the connection.
-    headers = {"Connection": "close"} if problem.status in (400, 408, 413) else None
-    return _json(problem.status, problem.content, headers)
+    return Response(problem.body, problem.status, problem.headers, JSON)
 
 
 async def _no_route(request: Request, problem: Any) -> Response:
@@ -164,56 +263,5 @@ async def _no_route(request: Request, problem: Any) -> Response:
     return _json(problem.status_code, {"error": error, "remedy": remedy}, problem.headers)
 
 
-async def _failed(request: Request, problem: Exception) -> Response:
-    remedy = "this is a fault of the service: see its log, and report it"
-    return _json(500, {"error": f"the service failed ({type(problem).__name__})", "remedy": remedy})
-
-
 def _json(status: int, content: dict[str, Any], headers: Any = None) -> Response:
-    # With what is not ASCII escaped: half of a surrogate pair in a quoted name has no UTF-8.
-    return Response(json.dumps(content), status, headers, media_type="application/json")
-
-
-def serve(
-    path: Path | str, *, host: str = HOST, port: int = PORT, limits: Limits = LIMITS, quiet: bool = False
-) -> None:
-    """Serve the student of a run's folder or an ONNX file until interrupted; quiet, it says its address alone.
-
-    By default only this machine can reach it, and nobody is asked for a password. Port 0 is any that is free.
-    """
-    import uvicorn
-
-    shipped = Shipped(path)
-    with _listening(host, port) as listener:
-        app = make_app(shipped, limits)
-        address, number = listener.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        print(f"http://{shown}:{number}", flush=True)
-        if not quiet:
-            print(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C", flush=True)
-            if not address.startswith("127.") and address != "::1":
-                print("other machines can reach this address, and no password is asked for", flush=True)
-        quietly: Any = {"log_level": "warning", "access_log": False, "server_header": False}
-        config = uvicorn.Config(app, **quietly, timeout_graceful_shutdown=GRACE)
-        # The customary way to stop it.
-        with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that is bound, or why there is none."""
-    if require_count("port", port, 0) > MOST_PORT:
-        raise InvalidInput(f"port must lie in 0..{MOST_PORT}, not {port}")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family)
-    except (socket.gaierror, UnicodeError) as problem:
-        raise InvalidInput(f"host {host!r} is no address of this machine ({problem}): try {HOST}") from None
-    except OSError as problem:
-        if problem.errno == errno.EADDRINUSE:
-            error = f"port {port} of {host} is in use: name another, or 0 for any that is free"
-        elif problem.errno == errno.EACCES:
-            error = f"port {port} may not be used by this user: name one above 1023"
-        else:
-            error = f"nothing can listen on {host}:{port} ({problem.strerror}): try {HOST}"
-        raise InvalidInput(error) from None
+    return Response(as_bytes(content), status, headers, JSON)

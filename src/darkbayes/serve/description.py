@@ -23,7 +23,7 @@ REASONS = {
     413: "The body is too large, or holds too many rows.",
     415: "The body is neither JSON nor CSV.",
     422: "The body cannot be read: `where` says where, `remedy` what to do.",
-    503: "The answer took too long: send fewer rows.",
+    503: "The service is busy (`Retry-After` says when to send it again), or the answer took too long.",
 }
 TEXT = {"type": "string"}
 OUTSIDE = {

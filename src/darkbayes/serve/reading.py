@@ -5,7 +5,6 @@ are (`darkbayes.tables.cells`); a CSV is read as a file is.
 """
 
 import base64
-import dataclasses
 import functools
 import io
 import math
@@ -16,7 +15,8 @@ import numpy as np
 import pydantic_core
 from pydantic import BeforeValidator, ConfigDict, FailFast, Field, ValidationError, WithJsonSchema, create_model
 
-from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.errors import InvalidInput
+from darkbayes.serve.limits import Limits, Refused
 from darkbayes.tables.cells import category_of, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
 from darkbayes.tables.csvfile import DELIMITERS
@@ -27,34 +27,7 @@ from darkbayes.tables.streaming import Unlike, read_batches
 
 FORMATS = ("PNG", "JPEG")  # Of image files.
 MOST_PIXELS = 2**24  # Of one image file: a few bytes may unpack to more than a machine can hold.
-MOST_COLUMNS = 100_000  # Names in the header of a CSV: twice what a network may read.
 MARK = b"\xef\xbb\xbf"  # What some programs write before UTF-8.
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """The most that one request may ask for."""
-
-    body: int = 8 * 2**20  # Bytes of the body.
-    rows: int = 10_000  # Rows or images.
-    seconds: float = 20.0  # For the body to arrive, and again for the answer to be computed.
-
-    def __post_init__(self) -> None:
-        require_count("body", self.body)
-        require_count("rows", self.rows)
-        require_positive("seconds", self.seconds)
-
-
-LIMITS = Limits()
-
-
-class Refused(Exception):
-    """A request that is not answered: the HTTP status, what was wrong, what to do instead, and where it was wrong."""
-
-    def __init__(self, status: int, error: str, remedy: str, where: str | None = None):
-        super().__init__(error)
-        self.status = status
-        self.content = {"error": error, "remedy": remedy} | ({} if where is None else {"where": where})
 
 
 class Asked(NamedTuple):
@@ -114,6 +87,9 @@ class Reader:
             return Asked(np.stack(checked.images), checked.level, [])
         wanted, unlike = self.schema.wanted, Unlike(self.schema)
         names = list(dict.fromkeys(name for row in content["rows"] for name in row))
+        if len(names) > self.limits.columns:
+            error = f"the rows name more than {self.limits.columns:,} columns"
+            raise Refused(413, error, "send those that the model reads: see /schema", "rows")
         try:
             require_columns(list(wanted), names, "the body")
         except InvalidInput as problem:
@@ -135,8 +111,8 @@ class Reader:
         if is_parquet(body):
             raise Refused(415, "the body is Parquet", "send application/json or text/csv", "content-type")
         header = re.match(rb"\s*[^\r\n]*", body)
-        if header and max(header[0].count(mark.encode()) for mark in DELIMITERS) > MOST_COLUMNS:
-            raise Refused(413, f"the header names more than {MOST_COLUMNS:,} columns", remedy, "line 1")
+        if header and max(header[0].count(mark.encode()) for mark in DELIMITERS) >= self.limits.columns:
+            raise Refused(413, f"the header names more than {self.limits.columns:,} columns", remedy, "line 1")
         try:
             batches = read_batches(body, self.schema, rows=self.limits.rows, on_bad="skip", encoding="utf-8")
             batch, *more = list(batches) or [None]

@@ -1,0 +1,167 @@
+"""The service as a process among strangers: who holds a connection, sends too much or nothing, and how it stops."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import shipped_models
+
+PROGRAM = """
+import sys
+from darkbayes.serve import Limits, serve
+limits = Limits(head_seconds=0.5, connections=6, seconds=60.0)
+serve(sys.argv[1], port=0, quiet=True, workers=1, limits=limits, access_log=True)
+"""
+PATIENCE = 300.0  # Seconds, on a busy machine.
+HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+BODY = json.dumps({"rows": [{"east": 0.5, "north": 1}]}).encode()
+PREDICT = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+
+
+@contextlib.contextmanager
+def serving(folder, **environment):
+    command = [sys.executable, "-P", "-c", PROGRAM, str(folder)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=os.environ | environment, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            process.address = urlsplit(process.stdout.readline().strip())
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(shipped_models.write(tmp_path_factory.mktemp("served"), "field")) as process:
+        yield process
+
+
+def connected(process):
+    return socket.create_connection((process.address.hostname, process.address.port), PATIENCE)
+
+
+def rest_of(connection):
+    """All that comes until the other side closes; that it resets the connection is one way to."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(2**16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def answer_to(process, sent):
+    with connected(process) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+        return rest_of(connection)
+
+
+def asked(process, path):
+    connection = http.client.HTTPConnection(process.address.hostname, process.address.port, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def children(process):
+    return [int(one) for one in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (HEAD + b"Connection: close\r\n\r\n", 200),
+        (PREDICT + BODY, 200),
+        (HEAD + b"".join(b"X-%d: a\r\n" % k for k in range(65)) + b"\r\n", 431),
+        (HEAD + b"X: " + b"a" * 16_384 + b"\r\n\r\n", 431),
+        (HEAD + b"X: " + b"a" * 1_000_000, 431),
+        (b"GET /" + b"a" * 20_000, 431),
+        (HEAD + b"\n" * 100, 200),
+        (PREDICT.replace(b"Content-Length: ", b"Transfer-Encoding: chunked\r\nX: ") + b"1\r\na\r\n" * 10_000, 411),
+        (PREDICT.replace(b"Content-Length: ", b"Content-Length: x"), 400),
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
+        (HEAD.replace(b"localhost", b"rebound.example.org").replace(b"livez", b"schema") + b"\r\n", 421),
+    ],
+)
+def test_heads_are_answered_or_refused_for_what_they_are(service, sent, status):
+    if b"onnection: close" not in sent and status in (200, 421):
+        sent = sent.replace(b"Host:", b"Connection: close\r\nHost:")
+    answer = answer_to(service, sent)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"x-content-type-options: nosniff" in answer
+    if status >= 400:
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+
+
+def test_a_head_behind_another_request_is_looked_at_as_well(service):
+    bomb = HEAD + b"".join(b"X-%d: a\r\n" % k for k in range(65)) + b"\r\n"
+    answer = answer_to(service, HEAD + b"\r\n" + bomb)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"HTTP/1.1 431 " in answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", HEAD, HEAD + b"\r\n" + HEAD])
+def test_who_never_sends_the_end_of_a_head_is_dropped(service, sent):
+    with connected(service) as connection:
+        connection.sendall(sent)
+        assert rest_of(connection).count(b"200 OK") == sent.count(b"\r\n\r\n")
+    assert b'reason="head too late"' in asked(service, "/metrics")[1]
+
+
+def test_who_holds_all_connections_makes_room_for_others(service):
+    with contextlib.ExitStack() as stack:
+        holding = [stack.enter_context(connected(service)) for _ in range(30)]
+        for connection in holding:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(HEAD)
+        for _ in range(3):
+            assert asked(service, "/livez")[0] == 200
+        assert b'reason="head while full"' in asked(service, "/metrics")[1]
+
+
+def test_it_says_when_no_process_can_work_and_starts_others(service):
+    before = children(service)
+    assert len(before) == 2
+    # On a busy machine the next may be there before anybody has asked.
+    while asked(service, "/healthz")[0] == 200:
+        for one in children(service):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+    assert asked(service, "/v2/health/live")[0] == asked(service, "/livez")[0] == 200
+    assert answer_to(service, PREDICT + BODY).split()[1] in (b"200", b"503")
+    while asked(service, "/v2/health/ready")[0] != 200:
+        time.sleep(0.05)
+    assert not set(before) & set(children(service))
+    assert answer_to(service, PREDICT + BODY).startswith(b"HTTP/1.1 200 ")
+
+
+def test_it_answers_what_it_has_begun_and_stops(tmp_path):
+    with serving(shipped_models.write(tmp_path, "field"), DARKBAYES_TOKEN="correct horse") as process:
+        working = children(process)
+        head = PREDICT.replace(b"Host:", b"Authorization: Bearer correct horse\r\nHost:")
+        with connected(process) as begun, connected(process) as idle:
+            begun.sendall(head + BODY[:10])
+            assert b" 401 " in answer_to(process, PREDICT + BODY), "by now the other request has begun as well"
+            process.send_signal(signal.SIGTERM)
+            assert rest_of(idle) == b"", "who has asked nothing is not waited for"
+            begun.sendall(BODY[10:])
+            answer = rest_of(begun)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'"mean"' in answer
+        process.wait(PATIENCE)
+        assert not any(Path(f"/proc/{one}").exists() for one in working)
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+        assert [line["status"] for line in lines] == [401, 200]
