@@ -140,11 +140,11 @@ def _check_numbers(what: str, given: list[Any], allowed: range) -> None:
 
 
 def _check_node(node: Message) -> None:
-    kind, domain = _text(node, 4), _text(node, 7)
+    kind, domain, *_ = (_text(node, number) for number in (4, 7, 1, 2, 3))  # Names of values are texts as well.
     if domain or kind not in OPERATORS.split():
         raise InvalidInput(f"it holds the operator {f'{domain}.' * bool(domain)}{kind}, which no student is made of")
     for attribute in map(_message, node.get(5, [])):
-        if set(attribute) - {1, 2, 3, 4, 7, 8, 9, 13, 20}:
+        if not _text(attribute, 1) or set(attribute) - {1, 2, 3, 4, 7, 8, 9, 13, 20}:
             raise InvalidInput(f"its operator {kind} holds a graph or a constant of its own, which no student has")
         for number in [*_integers(attribute, 3), *_integers(attribute, 8)]:
             if abs(number) > LARGEST_SETTING:
@@ -163,7 +163,9 @@ def _check_constant(constant: Message) -> None:
     shape, dtype = _integers(constant, 1), ELEMENTS[kind]
     if len(shape) > MOST_AXES or min(shape, default=0) < 0:
         raise InvalidInput(f"its constant {name!r} has the shape {shape}, which none can have")
-    stored = _bytes(constant, 9)
+    stored = constant.get(9, [b""])[-1]
+    if not isinstance(stored, bytes):
+        raise InvalidInput(NUMBER)
     size = len(constant.get(6, [])) if dtype is None else len(stored)
     if size != math.prod(shape) * (1 if dtype is None else np.dtype(dtype).itemsize):
         raise InvalidInput(f"its constant {name!r} of shape {shape} is not stored in full")
@@ -248,15 +250,9 @@ def _one(message: Message, number: int) -> bytes:
     return values[0]
 
 
-def _bytes(message: Message, number: int) -> bytes:
-    value = message.get(number, [b""])[-1]
-    if not isinstance(value, bytes):
-        raise InvalidInput(NUMBER)
-    return value
-
-
 def _text(message: Message, number: int) -> str:
+    """The last text of a field, if all of them are texts."""
     try:
-        return _bytes(message, number).decode()
-    except UnicodeDecodeError:
+        return [value.decode() for value in message.get(number, [b""])][-1]
+    except (AttributeError, UnicodeDecodeError):
         raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None

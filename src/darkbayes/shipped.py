@@ -148,7 +148,7 @@ def _session(content: bytes, threads: int) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # What fails is told by the exception.
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as problem:  # onnxruntime's own errors share no other base.
