@@ -115,7 +115,7 @@ def fit_folder(
     write_json(out / "schema.json", schema_to_json(schema))
     write_bytes(out / MODEL, content)
     write_json(out / "fit.json", facts)
-    run.seconds = time.time() - began
+    run.took("fit", time.time() - began)
     return run.finish("fit", "auto", rows, seed)
 
 

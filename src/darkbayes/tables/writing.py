@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.files import ASIDE
+from darkbayes.files import open_aside, put_in_place
 from darkbayes.tables.cells import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
@@ -40,7 +40,6 @@ class TableWriter:
         self._path = None if os.fspath(path) == STDOUT else Path(path)
         self._sink: Any = None
         self._writer: Any = None
-        self._aside: Path | None = None
         if self._path is not None:
             # The file is refused before hours go into its predictions.
             if self._path.is_dir():
@@ -48,11 +47,9 @@ class TableWriter:
             if self._path.suffix.lower() not in (CSV, *PARQUET):
                 remedy = "let it end in .csv or .parquet"
                 raise InvalidInput(f"{self._path} is neither CSV nor Parquet by its name: {remedy}")
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._aside = self._path.with_name(f".{self._path.name}.{os.getpid()}{ASIDE}")
 
     def __enter__(self) -> "TableWriter":
-        self._sink = sys.stdout.buffer if self._aside is None else self._aside.open("wb")
+        self._sink = sys.stdout.buffer if self._path is None else open_aside(self._path)
         return self
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
@@ -75,16 +72,14 @@ class TableWriter:
         try:
             if self._writer is not None:
                 self._writer.close()
-            if self._aside is None:
+            if self._path is None:
                 self._sink.flush()
-                return
-            self._sink.close()
-            if kind is None and self._path is not None:
-                os.replace(self._aside, self._path)
+            elif kind is None:
+                put_in_place(self._sink, self._path)
         finally:
-            if self._aside is not None:
+            if self._path is not None:
                 self._sink.close()
-                self._aside.unlink(missing_ok=True)
+                Path(self._sink.name).unlink(missing_ok=True)
 
 
 def _needs_quotes(column: Any) -> bool:
