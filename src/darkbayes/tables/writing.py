@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,9 @@ from darkbayes.files import open_aside, put_in_place
 from darkbayes.tables.cells import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
+FORMULA, NUMBER = r"^[=+\-@\t\r]", r"^[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?$"
+"""Text that a spreadsheet would run, unless it is a number."""
+SINGLE = 7  # Significant digits that a number in single precision has.
 STDOUT = "-"  # In place of a path: write CSV to the standard output.
 
 
@@ -26,6 +30,10 @@ class TableWriter:
     Args:
         path: of the file; "-" for CSV to the standard output.
         spare_quotes: whether texts of a CSV file go without quotes if none of the first rows needs them.
+        keep_formulas: whether texts of a CSV file that a spreadsheet would run stay as they are. Otherwise they get an
+            apostrophe in front, which makes them text.
+        digits: significant digits of numbers that mean something. More than a number in single precision has would
+            else make a CSV file twice as long.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,11 +43,20 @@ class TableWriter:
     ['line,mean', '7,1.5']
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, spare_quotes: bool = False):
-        self._spare_quotes = spare_quotes
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        spare_quotes: bool = False,
+        keep_formulas: bool = False,
+        digits: int = SINGLE,
+    ):
+        self._spare_quotes, self._keep_formulas, self._digits = spare_quotes, keep_formulas, digits
         self._path = None if os.fspath(path) == STDOUT else Path(path)
         self._sink: Any = None
         self._writer: Any = None
+        if self._path is None and sys.stdout is None:
+            raise InvalidInput("the standard output is closed: name a file to write (--out)")
         if self._path is not None:
             # The file is refused before hours go into its predictions.
             if self._path.is_dir():
@@ -55,8 +72,12 @@ class TableWriter:
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Write some more rows; the first call decides the names and types of the columns."""
         pa = arrow()
-        table = pa.table({name: _stored(values) for name, values in columns.items()})
-        if self._writer is None and self._path is not None and self._path.suffix.lower() in PARQUET:
+        stored = {name: _stored(values, self._digits) for name, values in columns.items()}
+        parquet = self._path is not None and self._path.suffix.lower() in PARQUET
+        if not parquet and not self._keep_formulas:
+            stored = {no_formula(name): _without_formulas(values) for name, values in stored.items()}
+        table = pa.table(stored)
+        if self._writer is None and parquet:
             self._writer = pa.parquet.ParquetWriter(self._sink, table.schema)
         elif self._writer is None:
             spare = self._spare_quotes and not any(map(_needs_quotes, table.columns))
@@ -90,12 +111,42 @@ def _needs_quotes(column: Any) -> bool:
     )
 
 
-def _stored(values: Any) -> Any:
+def no_formula(text: str) -> str:
+    """Text as a cell that no spreadsheet runs.
+
+    Args:
+        text: what the cell is to hold.
+
+    Returns:
+        The same, with an apostrophe in front if it begins as formulas do and is no number.
+
+    >>> [no_formula(text) for text in ("=1+1", "-1.5e3", "@sum", "red")]
+    ["'=1+1", '-1.5e3', "'@sum", 'red']
+    """
+    return f"'{text}" if re.match(FORMULA, text) and not re.match(NUMBER, text) else text
+
+
+def _without_formulas(column: Any) -> Any:
+    """`no_formula` of each text of an Arrow column."""
+    pa = arrow()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    matches = pa.compute.match_substring_regex
+    runs = pa.compute.and_not(matches(column, FORMULA), matches(column, NUMBER))
+    if not pa.compute.any(runs).as_py():
+        return column
+    return pa.compute.if_else(
+        runs, pa.compute.binary_join_element_wise(pa.scalar("'", column.type), column, ""), column
+    )
+
+
+def _stored(values: Any, digits: int) -> Any:
     """Values as arrow writes them, of one type whatever they are."""
     pa = arrow()
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if values.dtype == object:
         return pa.array(values.tolist(), pa.string())
-    # A student computes in single precision: more digits are noise, and would make a CSV file twice as long.
-    return pa.array(values.astype(np.float32) if values.dtype == np.float64 else values)
+    return pa.array(values.astype(np.float32) if values.dtype == np.float64 and digits <= SINGLE else values)
