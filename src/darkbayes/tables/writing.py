@@ -137,9 +137,8 @@ def _without_formulas(column: Any) -> Any:
     runs = pa.compute.and_not(matches(column, FORMULA), matches(column, NUMBER))
     if not pa.compute.any(runs).as_py():
         return column
-    return pa.compute.if_else(
-        runs, pa.compute.binary_join_element_wise(pa.scalar("'", column.type), column, ""), column
-    )
+    mark, nothing = (pa.scalar(text, column.type) for text in ("'", ""))
+    return pa.compute.if_else(runs, pa.compute.binary_join_element_wise(mark, column, nothing), column)
 
 
 def _stored(values: Any, digits: int) -> Any:
