@@ -196,6 +196,7 @@ def test_a_run_that_is_killed_and_cut_otherwise_leaves_the_same_bytes(parts, tmp
     key, steps = jax.random.key(0), 510
     Run(tmp_path / "whole", {}, quiet=True).distil("d", parts, key, steps)
     monkeypatch.setattr("darkbayes.runs.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("darkbayes.runs.CHECKPOINT_SHARE", 1e9)
     monkeypatch.setattr("darkbayes.student.loop.in_chunks", functools.partial(in_chunks, seconds=1e-5))
     saves = itertools.count(1)
 
