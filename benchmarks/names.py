@@ -27,6 +27,7 @@ NAMES = Names(
         "peak_rss_mb": "peak memory (MB)",
         "rss_ratio": "ratio of peak memory",
         "bit_identical": "same bits as the uninterrupted run (1: yes)",
+        "stray_files": "files that should not be there",
         "kills_that_cut_a_checkpoint_short": "kills that cut a checkpoint short",
         "done_at_last_kill": "share of the run done at the last kill",
         "kl_toy2d_auto": "KL(NUTS || method), 2-D toy, auto",

@@ -1,9 +1,16 @@
 """Run folders: whole files or none, resumption in the same bits, and refusals that say what to do."""
 
+import fcntl
+import functools
+import itertools
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +23,7 @@ from darkbayes.checkpoints import load_checkpoint, named_leaves, save_checkpoint
 from darkbayes.files import read_arrays, read_json, write_arrays, write_json
 from darkbayes.runs import CHECKPOINT_SHARE, Run, provenance, row
 from darkbayes.student.loop import Distillation, Snapshot
+from darkbayes.teacher.chain import in_chunks
 
 
 @pytest.fixture(scope="module")
@@ -183,14 +191,69 @@ def test_a_piece_of_work_is_done_once(tmp_path):
     assert len(calls) == 1
 
 
-def test_a_resumed_distillation_ends_in_the_same_bits(parts, tmp_path):
-    key, steps = jax.random.key(0), 110
+def test_a_run_that_is_killed_and_cut_otherwise_leaves_the_same_bytes(parts, tmp_path, monkeypatch):
+    """Metrics and verdict included: what is told of a run hangs on its steps, and not on the clock."""
+    key, steps = jax.random.key(0), 510
     Run(tmp_path / "whole", {}, quiet=True).distil("d", parts, key, steps)
-    for until in (15, 60, steps):
-        broken = Run(tmp_path / "broken", {}, resume=True, quiet=True)
-        broken.distil("d", parts, key, until)
-    whole, again = (tmp_path / name / "d" / "student.safetensors" for name in ("whole", "broken"))
-    assert whole.read_bytes() == again.read_bytes()
+    monkeypatch.setattr("darkbayes.runs.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("darkbayes.runs.CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr("darkbayes.student.loop.in_chunks", functools.partial(in_chunks, seconds=1e-5))
+    saves = itertools.count(1)
+
+    def save(*given: Any) -> None:
+        save_checkpoint(*given)
+        if next(saves) % 23 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("darkbayes.runs.save_checkpoint", save)
+    kills, done = 0, False
+    while not done:
+        try:
+            Run(tmp_path / "broken", {}, resume=True, quiet=True).distil("d", parts, key, steps)
+            done = True
+        except KeyboardInterrupt:
+            kills += 1
+    assert kills >= 2
+    for name in ("student.safetensors", "metrics.jsonl", "diagnostics.json"):
+        assert (tmp_path / "whole" / "d" / name).read_bytes() == (tmp_path / "broken" / "d" / name).read_bytes()
+    steps_told = [json.loads(line)["step"] for line in (tmp_path / "whole/d/metrics.jsonl").read_text().splitlines()]
+    assert steps_told == [*range(10 + 5 * 5, 510, 25), 510]
+
+
+def test_a_folder_in_use_is_refused_until_its_process_is_dead(tmp_path):
+    Run(tmp_path / "run", {"seed": 0})
+    code = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], 0), 2); print(1, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            with pytest.raises(db.RunError, match="is in use by another process: wait until it ends"):
+                Run(tmp_path / "run", {"seed": 0}, resume=True)
+        finally:
+            other.kill()
+    Run(tmp_path / "run", {"seed": 0}, resume=True)
+
+
+def test_the_next_to_write_a_file_removes_what_a_killed_one_left(tmp_path):
+    path, dead = tmp_path / "out [1].json", subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, alive, locked = (tmp_path / f".{path.name}.{number}.part" for number in (dead.pid, 1, dead.pid + 2**22))
+    other = tmp_path / f".other.json.{dead.pid}.part"
+    for file in (left, alive, locked, other):
+        file.write_bytes(b"half")
+    with locked.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        write_json(path, {})
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, alive.name, locked.name, other.name}
+
+
+def test_what_is_renamed_is_on_the_disk_before(tmp_path, monkeypatch):
+    order: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr("darkbayes.files.os.fsync", lambda file: (order.append("sync"), fsync(file)))
+    monkeypatch.setattr("darkbayes.files.os.replace", lambda *names: (order.append("rename"), replace(*names)))
+    write_json(tmp_path / "new" / "a.json", {})
+    assert order == ["sync", "rename", "sync"]
 
 
 @pytest.mark.parametrize(("save_s", "between"), [(0.01, 10), (0.2, 10), (3.0, 150)])
@@ -277,3 +340,4 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_json(path, {"old": False})
     assert json.loads(Path(path).read_text()) == {"old": True}
+    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]

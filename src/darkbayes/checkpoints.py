@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import RunError
-from darkbayes.files import read_arrays, write_arrays, write_json
+from darkbayes.files import read_arrays, sync_folder, write_arrays, write_json
 from darkbayes.types import PyTree
 
 
@@ -49,6 +49,7 @@ def save_checkpoint(folder: Path, state: PyTree, step: int) -> None:
     write_json(aside / "manifest.json", {"step": step, "sha256": digest})
     if not final.exists():
         os.replace(aside, final)
+        sync_folder(folder)
     for old in [*_checkpoints(folder)[:-2], *folder.glob(".step-*")]:
         shutil.rmtree(old)
 

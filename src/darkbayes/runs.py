@@ -2,21 +2,23 @@
 
     config.json      all that is needed to run it again
     began.json       the code, the machine and the command that began it
-    metrics.jsonl    one line per chunk of a distillation
+    metrics.jsonl    lines of a distillation, at the same steps however fast it is
     model.json       what network a fit has chosen, and among which
     choices.json     how its teacher, or one that tunes itself, is run
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
+    timings.json     how long what took
     report.html
 
-Nothing is pickled. A run that was killed at any moment resumes from its last checkpoint and ends in the same bits.
+Nothing is pickled. A run that was killed at any moment resumes from its last checkpoint and ends in the same bytes of
+every file but checkpoints and timings, unless times are its results or a time budget ended it. One process at a time
+works in a folder.
 """
 
 import dataclasses
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -31,8 +33,9 @@ from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, re
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.estimates import estimate
-from darkbayes.files import ASIDE, read_arrays, read_json, write_arrays, write_json, write_text
-from darkbayes.student.loop import Distillation, DistillationState, Snapshot, follow, steps_of
+from darkbayes.files import is_left_over, lock_folder, read_arrays, read_json, write_arrays, write_json, write_text
+from darkbayes.student.following import follow
+from darkbayes.student.loop import Distillation, DistillationState, Snapshot, steps_of
 from darkbayes.student.many import SideBySide
 from darkbayes.student.network import Student
 from darkbayes.teacher.chain import MinibatchChain
@@ -40,6 +43,7 @@ from darkbayes.teacher.tuning import Choices, tune_all, with_choices
 from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
+TIMINGS = "timings.json"
 CHECKPOINT_SECONDS = 10.0  # How much work a killed run loses at most, about, where checkpoints are cheap.
 CHECKPOINT_SHARE = 0.02  # How much of a run's time may go into checkpoints.
 
@@ -56,15 +60,22 @@ class Run:
 
     def __init__(self, path: Path | str, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
         self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
-        self.seconds = 0.0
+        check_folder(self.path, resume=resume)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_folder(self.path)
+        for left_over in filter(is_left_over, list(self.path.rglob(".*"))):
+            left_over.unlink()
+        self.seconds: dict[str, float] = {}
+        """How long what took, by name."""
+        # Another process may have begun here meanwhile.
         if not check_folder(self.path, resume=resume):
             self.origin = origin()
             write_json(self.path / "began.json", self.origin)
             write_json(self.path / "config.json", self.config)
             return
         self._refuse("holds another run", read_json(self.path / "config.json"), self.config)
-        for left_over in filter(_is_left_over, list(self.path.rglob(".*"))):
-            left_over.unlink()
+        if (self.path / TIMINGS).exists():
+            self.seconds = read_json(self.path / TIMINGS)
         self.origin = read_json(self.path / "began.json")
         # Versions or devices are not mixed in one run: its bits would be those of neither.
         stored, now = ({name: one[name] for name in ("version", "jax", "device")} for one in (self.origin, origin()))
@@ -82,10 +93,15 @@ class Run:
         path = self.path / f"{name}.safetensors"
         if not path.exists():
             began = time.time()
-            write_arrays(path, compute() | {"seconds": np.float64(time.time() - began)})
-        arrays = read_arrays(path)
-        self.seconds += float(arrays["seconds"])
-        return arrays
+            arrays = compute()
+            self.took(name, time.time() - began)
+            write_arrays(path, arrays)
+        return read_arrays(path)
+
+    def took(self, name: str, seconds: float) -> None:
+        """Note how long something took, apart from all that does not depend on the machine's speed."""
+        self.seconds[name] = seconds
+        write_json(self.path / TIMINGS, self.seconds)
 
     def distil(
         self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int, deadline: float | None = None
@@ -106,13 +122,19 @@ class Run:
         saved, pause = time.time(), CHECKPOINT_SECONDS
         with metrics.open("a", encoding="utf-8") as lines:
 
+            def keep_lines() -> None:
+                """Before a checkpoint that is later than they are."""
+                lines.flush()
+                os.fsync(lines.fileno())
+
             def watch(snapshot: Snapshot) -> None:
                 """Write how it goes, and a checkpoint when one is due."""
                 nonlocal saved, pause
-                line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
-                lines.write(json.dumps(line) + "\n")
+                if snapshot.marked:
+                    line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
+                    lines.write(json.dumps(line) + "\n")
                 if time.time() - saved > pause:
-                    lines.flush()
+                    keep_lines()
                     began = time.time()
                     save_checkpoint(checkpoint, snapshot.state, snapshot.step)
                     saved = time.time()
@@ -120,6 +142,7 @@ class Run:
 
             label = None if self.quiet else name
             state, _ = follow(distillation, state, steps, deadline=deadline, label=label, watch=watch)
+            keep_lines()
         save_checkpoint(checkpoint, state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
         said = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
@@ -154,7 +177,7 @@ class Run:
         for kind in ("model", "choices", "diagnostics"):
             if paths := sorted(self.path.rglob(f"{kind}.json")):
                 results[kind] = {path.parent.relative_to(self.path).as_posix(): read_json(path) for path in paths}
-        results["provenance"] = self.origin | {"seed": seed, "wall_s": round(self.seconds, 1)}
+        results["provenance"] = self.origin | {"seed": seed}
         write_json(self.path / "results.json", results)
         return results
 
@@ -164,18 +187,13 @@ def check_folder(path: Path, *, resume: bool) -> bool:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file: choose a folder")
     # The configuration is written last: without it, a run was killed as it began, and begins anew.
-    if not path.is_dir() or all(_is_left_over(entry) or entry.name == "began.json" for entry in path.iterdir()):
+    if not path.is_dir() or all(is_left_over(entry) or entry.name == "began.json" for entry in path.iterdir()):
         return False
     if not (path / "config.json").exists():
         raise RunError(f"{path} is not empty and holds no run: choose another folder")
     if not resume:
         raise RunError(f"{path} already holds a run: go on with it by resume (--resume), or choose another")
     return True
-
-
-def _is_left_over(path: Path) -> bool:
-    """Whether a file is one that a killed process did not get to rename."""
-    return re.fullmatch(rf"\..+\.\d+{re.escape(ASIDE)}", path.name) is not None and path.is_file()
 
 
 def _metrics_until(path: Path, step: int) -> Path:
@@ -235,7 +253,7 @@ def origin() -> dict[str, Any]:
         "commit": _commit(),
         "jax": jax.__version__,
         "device": f"{device.device_kind} ({os.cpu_count()} cores)" if device.platform == "cpu" else device.device_kind,
-        "command": " ".join(["darkbayes", *sys.argv[1:]]),
+        "command": " ".join(["darkbayes", *(word for word in sys.argv[1:] if word != "--resume")]),
     }
 
 

@@ -10,12 +10,13 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from darkbayes.errors import InvalidInput, RunError, require_count
+from darkbayes.onnxfile import SCHEMA, VERSION, Described, Port, describe
 from darkbayes.outcomes import Prediction
 from darkbayes.tables.opening import Layout
-from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict
+from darkbayes.tables.schema import Frame, TableSchema
+from darkbayes.tables.stored import schema_from_json
 
 MODEL = "student.onnx"  # The file in a run's folder.
-SCHEMA, VERSION = "darkbayes.schema", "darkbayes.version"  # What the file says of itself, among its metadata.
 
 
 class Shipped:
@@ -32,34 +33,51 @@ class Shipped:
     version: str  # Of the package that exported it.
 
     def __init__(self, path: Path | str, *, threads: int = 1, content: bytes | None = None):
-        import onnxruntime
-
         self.path = Path(path) if content is not None else _model_file(Path(path))
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = require_count("threads", threads)
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        providers = ["CPUExecutionProvider"]
+        content = self.path.read_bytes() if content is None else content
         try:
-            self._session = onnxruntime.InferenceSession(content or self.path, options, providers=providers)
-        except Exception as problem:  # onnxruntime's own errors share no other base.
-            raise RunError(
-                f"{self.path} is no ONNX model that runs here ({problem}): name a run's folder, or what `darkbayes "
-                "export` wrote"
-            ) from None
-        about = self._session.get_modelmeta().custom_metadata_map
-        if SCHEMA not in about:
-            raise RunError(f"{self.path} does not say what its inputs mean: it is none that `darkbayes export` wrote")
+            # Before onnxruntime sees a byte of it.
+            described = describe(content)
+            self.schema = _schema(described.properties)
+            self.version = described.properties[VERSION]
+            self._outputs = list(described.outputs)
+            self._check_ports(described)
+            self._session = _session(content, require_count("threads", threads))
+            self._check_answers(described)
+        except InvalidInput as problem:
+            remedy = "name a run's folder, or what `darkbayes export` wrote"
+            raise RunError(f"{self.path} is refused: {problem}. To go on, {remedy}") from None
+
+    def _check_ports(self, described: Described) -> None:
+        """Refuse a graph that reads or computes something else than its schema says."""
+        matrices = self.schema.matrices(self._no_values)
+        wanted = {name: Port(_element(values), (None, *values.shape[1:])) for name, values in matrices.items()}
+        if described.inputs != wanted:
+            raise InvalidInput(f"it reads {_listed(described.inputs)}, and its schema names {_listed(wanted)}")
+        if lost := sorted(set(self.schema.target.outputs) - set(described.outputs)):
+            raise InvalidInput(f"it does not compute {', '.join(lost)}, which its target needs")
+        for name, port in described.outputs.items():
+            if port.dtype not in (np.float32, np.float64) or not port.shape or port.shape[0] is not None:
+                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and no number for each row")
+
+    def _check_answers(self, described: Described) -> None:
+        """Refuse a graph that does not run, or whose answers are not what it says they are."""
         try:
-            self.schema = schema_from_dict(json.loads(about[SCHEMA]))
-        except (ValueError, KeyError, TypeError) as problem:
-            error = f"{self.path} has a schema that cannot be read ({problem!r}): export the run again"
-            raise RunError(error) from None
-        self.version = about.get(VERSION, "unknown")
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        lost = set(self.schema.target.outputs) - set(self._outputs)
-        if lost:
-            raise RunError(f"{self.path} does not compute {', '.join(sorted(lost))}: export the run again")
+            values = self._session.run(self._outputs, self.schema.matrices(self._no_values))
+            for (name, port), value in zip(described.outputs.items(), values, strict=True):
+                if value.shape != (1, *port.shape[1:]) or value.dtype != port.dtype or not np.isfinite(value).all():
+                    raise InvalidInput(
+                        f"its output {name} is not what it says, or not finite, for a row without values"
+                    )
+            target = self.schema.target
+            prediction = target.prediction(dict(zip(self._outputs, values, strict=True)))
+            answers = target.table(prediction, target.level)
+        except InvalidInput:
+            raise
+        except Exception as problem:  # onnxruntime's own errors share no other base; shapes that do not fit have many.
+            raise InvalidInput(f"it cannot predict a row without values ({_first_line(problem)})") from None
+        if any(len(column) != 1 for column in answers.values()):
+            raise InvalidInput("it answers with another number of rows than it is asked about")
 
     def predict(self, inputs: Frame | np.ndarray) -> Prediction:
         """What the student predicts, in the target's own unit.
@@ -111,11 +129,15 @@ class Shipped:
 
     def predict_nothing(self) -> Prediction:
         """What it predicts of no row, for the names and types of columns."""
+        return self.predict(self._no_values)[:0]
+
+    @property
+    def _no_values(self) -> Any:
+        """The inputs of one row of which all is missing, or of a black image."""
         if isinstance(self.schema, TableSchema):
             missing = {column.name: np.asarray([None], object) for column in self.schema.columns}
-            numbers = {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
-            return self.predict(missing | numbers)[:0]
-        return self.predict(np.zeros((1, *self.schema.shape), np.float32))[:0]
+            return missing | {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
+        return np.zeros((1, *self.schema.shape), np.float32)
 
     @property
     def no_inputs(self) -> Any:
@@ -123,6 +145,45 @@ class Shipped:
         if isinstance(self.schema, TableSchema):
             return {column.name: np.empty(0, object) for column in self.schema.columns}
         return np.empty((0, *self.schema.shape), np.float32)
+
+
+def _schema(properties: dict[str, str]) -> Any:
+    if SCHEMA not in properties:
+        raise InvalidInput("it does not say what its inputs mean")
+    try:
+        return schema_from_json(json.loads(properties[SCHEMA]))
+    except (json.JSONDecodeError, RecursionError) as problem:
+        raise InvalidInput(f"its schema cannot be read ({problem})") from None
+
+
+def _session(content: bytes, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4  # What fails is told by the exception.
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # onnxruntime's own errors share no other base.
+        raise InvalidInput(f"it is no ONNX model that runs here ({_first_line(problem)})") from None
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
+
+
+def _element(values: np.ndarray) -> Any:
+    return None if values.dtype == object else values.dtype.type
+
+
+def _listed(ports: dict[str, Port]) -> str:
+    """Inputs or outputs in words."""
+
+    def shown(port: Port) -> str:
+        sides = ", ".join(["rows", *map(str, port.shape[1:])])
+        return f"{'strings' if port.dtype is None else port.dtype.__name__} [{sides}]"
+
+    return ", ".join(f"{name} {shown(port)}" for name, port in ports.items()) or "nothing"
 
 
 def _model_file(path: Path) -> Path:

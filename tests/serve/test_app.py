@@ -20,8 +20,9 @@ from PIL import Image
 import shipped_models
 from benchmarks.malformed import malformed
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes import NumberPrediction
+from darkbayes.outcomes import ClassPrediction, ClassTarget, NumberPrediction
 from darkbayes.serve import Limits, make_app, serve
+from darkbayes.serve.description import as_csv
 
 with warnings.catch_warnings():
     # Newer versions of Starlette would rather have another client library.
@@ -451,3 +452,12 @@ print([name for name in sys.modules if name.partition(".")[0] in ("jax", "jaxlib
 """
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout.split("\n")[:2] == ["200", "[]"], done.stderr
+
+
+def test_csv_holds_no_formulas():
+    target = ClassTarget("kind", ("=1+1", "-2"))
+    prediction = ClassPrediction.from_probs([[0.75, 0.25], [0.25, 0.75]], np.asarray([0.5, 0.25]))
+    lines = as_csv(prediction, target, 0.9, {"outside": np.asarray(["@x is unknown", None], object)}).decode()
+    _, first, second = csv.reader(lines.splitlines())
+    assert (first[0], first[-1]) == ("'=1+1", "'@x is unknown")
+    assert (second[0], second[-1]) == ("-2", "")

@@ -1,6 +1,8 @@
 """Folders of images, one per class."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -203,3 +205,24 @@ def test_a_source_without_images_or_with_unknown_classes_is_refused(folder, tmp_
     save(folder / "bird" / "1.png", pixels(0))
     with pytest.raises(InvalidInput, match="folders for 'bird', which the model does not know"):
         read_image_batches(folder, schema, target=True)
+
+
+def png_of(width: int, height: int) -> bytes:
+    """The beginning of a PNG file that says it has so many pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    ends = zlib.compress(bytes(100))
+    chunks = [header, b"IDAT" + ends]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
+
+
+@pytest.mark.parametrize("side", [7_100, 10_000, 13_000, 50_000])
+@pytest.mark.filterwarnings("error")
+def test_an_image_that_would_fill_the_memory_is_refused_before_it_is_decoded(side, folder):
+    schema = infer_image_schema(read_image_folder(folder), ClassTarget("class", ("a", "b")))
+    with pytest.raises(InvalidInput, match=r"cannot be read as an image: .* pixels"):
+        image_array(png_of(side, side), schema)
+    (folder / "cat" / "large.png").write_bytes(png_of(side, side))
+    with pytest.raises(InvalidInput, match=r"1 file cannot be read as images: .*large\.png .*pixels"):
+        read_image_folder(folder)

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +93,32 @@ def test_predictions_go_to_the_standard_output_if_asked(capfdbinary):
     assert out[0].startswith("mean,std")
     assert out[1].startswith("100,2,2,0,")
     assert not Path("-").exists()
+
+
+FORMULAS = ["=1+1", "+cmd|x", "-2+3", "@sum(a1)", "\tx", "\r=x", "-1.5e3", "+49", "red", "a=b", None, ""]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_spreadsheet_finds_no_formulas_in_csv(tmp_path, kind):
+    columns = {"=name": pa.array(FORMULAS, pa.string()).cast(kind), "mean": -np.arange(12.0)}
+    kept: Any = {"safe.csv": False, "raw.csv": True, "out.parquet": False}
+    for name, keep_formulas in kept.items():
+        with TableWriter(tmp_path / name, keep_formulas=keep_formulas) as writer:
+            writer.write(columns)
+    (header, *safe), (raw_header, *raw) = (
+        list(csv.reader((tmp_path / name).open(newline=""))) for name in ("safe.csv", "raw.csv")
+    )
+    assert (header[0], raw_header[0]) == ("'=name", "=name")
+    assert [row[0] for row in safe] == ["'" * (k < 6) + (text or "") for k, text in enumerate(FORMULAS)]
+    assert [row[0] for row in raw] == [text or "" for text in FORMULAS]
+    assert [float(row[1]) for row in safe] == columns["mean"].tolist()
+    assert pq.read_table(tmp_path / "out.parquet")["=name"].to_pylist() == FORMULAS
+
+
+def test_a_closed_standard_output_is_told(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(InvalidInput, match="standard output is closed: name a file"):
+        TableWriter("-")
 
 
 def test_a_folder_and_a_file_of_another_kind_are_refused(tmp_path):

@@ -42,6 +42,12 @@ Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
 Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
+KeepFormulas = Annotated[
+    bool,
+    value(
+        None, default=False, help="leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,7 @@ class Predict:
     """the file to write, .csv or .parquet; by default CSV to standard output"""
     level: Annotated[float | None, value("SHARE", default=False)] = None
     """the probability that the intervals hold (regression); by default that of the guarantee, or 0.9"""
+    keep_formulas: KeepFormulas = False
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
     encoding: Encoding = None
@@ -207,7 +214,7 @@ class Predict:
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
-            TableWriter(self.out) as writer,
+            TableWriter(self.out, keep_formulas=self.keep_formulas, digits=shipped.schema.target.digits) as writer,
             progress_bar("predicting", None, quiet=self.quiet, unit="rows") as show_progress,
         ):
 
@@ -279,6 +286,7 @@ class Suggest:
     """choose rows that are worth labelling together: what one of them would teach counts no more for rows near it"""
     out: Annotated[str, value("FILE", default=False, aliases=("-o",))] = "-"
     """the file to write, .csv or .parquet; by default CSV to standard output"""
+    keep_formulas: KeepFormulas = False
     on_bad: OnBad = "refuse"
     delimiter: Delimiter = None
     encoding: Encoding = None
@@ -292,7 +300,7 @@ class Suggest:
         from darkbayes.tables.writing import TableWriter
 
         how: Any = {name: getattr(self, name) for name in ("number", "batch_aware", "on_bad", "quiet", *LAYOUT)}
-        with TableWriter(self.out, spare_quotes=True) as writer:
+        with TableWriter(self.out, spare_quotes=True, keep_formulas=self.keep_formulas) as writer:
             suggestions = suggest(self.folder, self.source, **how)
             writer.write(suggestions.table())
         common.tell(suggestions.notes, self.quiet)

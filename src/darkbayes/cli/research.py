@@ -87,9 +87,21 @@ class Bench:
     """Measure what the package costs, or compare samplers; in a checkout."""
 
     what: tyro.conf.Positional[
-        Literal["engine", "export", "fits", "memory", "predict", "resume", "samplers", "service", "startup", "targets"]
+        Literal[
+            "engine",
+            "export",
+            "fits",
+            "kills",
+            "memory",
+            "predict",
+            "resume",
+            "samplers",
+            "service",
+            "startup",
+            "targets",
+        ]
     ]
-    """which measurement; samplers and targets take a quarter of an hour"""
+    """which measurement; samplers and targets take a quarter of an hour, kills half an hour"""
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
     figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf

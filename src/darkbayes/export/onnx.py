@@ -25,9 +25,11 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import layers
 from darkbayes.model.base import Layer, layers_of, pair, shape_after, with_weights
+from darkbayes.onnxfile import SCHEMA
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
-from darkbayes.tables.schema import ImageSchema, Schema, TableSchema, schema_to_dict
+from darkbayes.tables.schema import ImageSchema, Schema, TableSchema
+from darkbayes.tables.stored import schema_to_json
 from darkbayes.types import PyTree
 
 if TYPE_CHECKING:
@@ -77,8 +79,8 @@ def to_onnx(
         target.write_outputs(graph, parts)
         return graph.written("student", {})
     schema.target.write_outputs(graph, parts)
-    stored = json.dumps(schema_to_dict(schema), separators=(",", ":"), ensure_ascii=False)
-    return graph.written("student", {"darkbayes.schema": stored})
+    stored = json.dumps(schema_to_json(schema, sealed=True), separators=(",", ":"), ensure_ascii=False)
+    return graph.written("student", {SCHEMA: stored})
 
 
 def _check_head(head: Head, target: Any) -> None:

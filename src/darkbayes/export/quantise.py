@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
+from darkbayes.onnxfile import SEAL, seal
 
 MOST_STEPS = 127  # The largest eight-bit weight; the least is its negative, so that none is rounded towards zero.
 LAYERS = ("Gemm", "Conv")  # Operators whose second input are weights, with the outputs along the first axis.
@@ -43,7 +44,10 @@ def quantise(model: bytes) -> bytes:
     everything = [*restored, *graph.node]
     del graph.node[:]
     graph.node.extend(everything)
-    return whole.SerializeToString()
+    properties = [pair for pair in whole.metadata_props if pair.key != SEAL]
+    del whole.metadata_props[:]
+    whole.metadata_props.extend(properties)
+    return seal(whole.SerializeToString())
 
 
 def _in_eight_bits(graph: Any, constant: Any) -> Any:

@@ -31,7 +31,7 @@ from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
-from darkbayes.student.loop import follow
+from darkbayes.student.following import follow
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema

@@ -125,10 +125,13 @@ def choose_model(
     aside, rest = (Data(np.asarray(data.x)[rows], np.asarray(data.y)[rows]) for rows in (order[:cut], order[cut:]))  # pyright: ignore[reportArgumentType]
     steps = min(most_steps or STEPS, STEPS)
     scores: dict[Model, np.ndarray | None] = {}
+    passed_over: list[Model] = []
 
     def best_of(some: list[Model]) -> Model:
         for model in some:
-            if model not in scores and not (scores and late()):
+            if model not in scores and scores and late():
+                passed_over.append(model)
+            elif model not in scores:
                 scores[model] = _tried(rest, aside, target, model, try_key, steps)
         return max(some, key=lambda model: -np.inf if (score := scores.get(model)) is None else score.mean())
 
@@ -157,7 +160,7 @@ def choose_model(
             f"the simplest of those that are best of {len(tried)}, within its error, on {cut:,} training rows set aside"
         )
     lost = [f"; diverged: {model}" for model, score in scores.items() if score is None]
-    lost += ["; there was no time to try more"] * late()
+    lost += ["; there was no time to try more"] * bool(passed_over)
     return Chosen(equal[0], reason + "".join(lost), tried)
 
 

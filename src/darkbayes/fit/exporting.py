@@ -14,7 +14,8 @@ from darkbayes.runs import load_student
 from darkbayes.shipped import Shipped
 from darkbayes.student import Student
 from darkbayes.tables.images import read_image_batches
-from darkbayes.tables.schema import TableSchema, schema_from_dict
+from darkbayes.tables.schema import TableSchema
+from darkbayes.tables.stored import read_schema
 from darkbayes.tables.streaming import read_batches
 from darkbayes.types import PyTree
 
@@ -24,7 +25,7 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
 
 def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     """The student of a finished fit, its weights and its schema."""
-    schema, facts = schema_from_dict(read_json(folder / "schema.json")), read_json(folder / "fit.json")
+    schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
     stored = facts["options"]
     # Before there was a choice of heads there was one, which is now the last.
     options = Options(

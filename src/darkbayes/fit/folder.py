@@ -37,7 +37,8 @@ from darkbayes.outcomes import Prediction, Target
 from darkbayes.outcomes.guarantee import by_luck, rows_needed
 from darkbayes.runs import Run
 from darkbayes.shipped import MODEL, Shipped
-from darkbayes.tables.schema import TableSchema, schema_to_dict
+from darkbayes.tables.schema import TableSchema
+from darkbayes.tables.stored import schema_to_json
 
 LEAST_CALIBRATING = 100
 """Rows held out from which on there is a guarantee unless it is not wanted."""
@@ -111,10 +112,10 @@ def fit_folder(
             target, facts["guarantee"] = _guaranteed(prepared, predictions["student"], guarantee)
             schema = dataclasses.replace(schema, target=target)
             content = to_onnx(fitted.student, fitted.params, schema)
-    write_json(out / "schema.json", schema_to_dict(schema))
+    write_json(out / "schema.json", schema_to_json(schema))
     write_bytes(out / MODEL, content)
     write_json(out / "fit.json", facts)
-    run.seconds = time.time() - began
+    run.took("fit", time.time() - began)
     return run.finish("fit", "auto", rows, seed)
 
 

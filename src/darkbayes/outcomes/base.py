@@ -26,6 +26,7 @@ from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
 AUTO = "auto"  # The task that is found out.
+DIGITS, MOST_DIGITS = 7, 17  # Significant digits of numbers in single precision, and in double.
 NOISE = (
     "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "
     "these inputs. More data would not lower it; other inputs might."
@@ -292,6 +293,11 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def table(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
         """The columns of a file of predictions, in their order; intervals hold the truth with probability `level`."""
+
+    @property
+    def digits(self) -> int:
+        """Significant digits of what is predicted that mean something; a student computes in single precision."""
+        return DIGITS
 
     @abc.abstractmethod
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:

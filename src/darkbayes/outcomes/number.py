@@ -21,7 +21,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.base import DIGITS, MOST_DIGITS, Choice
+from darkbayes.outcomes.graphs import COMPONENT_OUTPUTS, MOST, MOST_EXPONENT, number_outputs
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import (
     MOMENTS,
@@ -36,11 +37,11 @@ from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import standardising, stored_as
 
 LOG_2PI = math.log(2 * math.pi)
-MOST_EXPONENT = 80.0  # Exponents are kept below it, and log variances above its negative, for exp() to be a float32.
-MOST = float(np.finfo(np.float32).max)
-"""No standard deviation is larger: far from all data, that of a log-normal target would be infinite."""
 HALVINGS = 60  # Of the interval in which a quantile of several components is sought: to the last digit of a double.
 SAMPLES, COMPONENTS = 2, 4  # Of the mixture head.
+LARGEST, SMALLEST, FINEST = 1e30, 1e-30, 1e-10
+"""Values of a target are at most so large; they differ by so much, and by such a share of their mean, at least."""
+PLAIN = 1e20  # Up to which, and down to whose inverse, all that is predicted can be written in single precision.
 NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
@@ -262,6 +263,11 @@ class NumbersTarget(QuantityTarget):
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
         return super().own_unit(prediction.own_unit(self.numbers))
 
+    @property
+    def digits(self) -> int:
+        """More where a number differs by a small part of itself, or is far from one."""
+        return max(number.own_digits for number in self.numbers)
+
     def doubt(self, prediction: NumberPrediction) -> np.ndarray:
         """The epistemic variance of what is standardised, the mean over outputs."""
         variance, scale = prediction.epistemic, np.asarray([number.scale for number in self.numbers])
@@ -318,8 +324,16 @@ class NumberTarget(NumbersTarget):
         if len(y) == 0 or y.min() == y.max():
             what = f"is {y[0]:g} in every row" if len(y) else "has no value in the rows that train"
             raise InvalidInput(f"{source}: {name!r} {what}: there is nothing to learn")
+        if (largest := float(np.abs(y).max())) > LARGEST:
+            raise InvalidInput(f"{source}: {name!r} holds {largest:g}, beyond {LARGEST:g}: give it in a larger unit")
         transform = choose_transform(inputs, y)
         center, scale = standardising(np.log(y) if transform.transform == "log" else y)
+        least = y.min() if transform.transform == "log" else scale
+        if least < SMALLEST:
+            raise InvalidInput(f"{source}: {name!r} holds or differs by {least:g}: give it in a smaller unit")
+        if scale < FINEST * abs(center):
+            few = f"differs by {scale:.3g} around {center:.6g}, for which the 16 digits of a number are too few"
+            raise InvalidInput(f"{source}: {name!r} {few}: subtract {y.mean():.6g} from it")
         target = cls(name, transform.transform, center, scale, float(y.min()), float(y.max()))
         return Choice(target, [f"{name!r} is a number; {transform}"], str(transform))
 
@@ -339,6 +353,17 @@ class NumberTarget(NumbersTarget):
     def logarithmic(self) -> bool:
         return self.transform == "log"
 
+    @property
+    def own_digits(self) -> int:
+        """The `digits` of this number alone."""
+        sizes = [self.scale, abs(self.center)]
+        if self.logarithmic:
+            sizes = [self.scale, 1.0, *np.exp(np.clip([self.center, -self.center], 0.0, MOST_EXPONENT)).tolist()]
+        if max(sizes) > PLAIN or (self.scale < 1 / PLAIN and not self.logarithmic):
+            return MOST_DIGITS
+        ratio = (1.0 if self.logarithmic else abs(self.center)) / self.scale
+        return min(DIGITS + max(math.floor(math.log10(max(ratio, 1.0))) - 1, 0), MOST_DIGITS)
+
     def write_outputs(self, graph: Any, parts: Mapping[str, Any]) -> None:
         for name, value in number_outputs(graph, self, parts["outputs"][0]).items():
             components = [parts["components"]] * (name in COMPONENT_OUTPUTS and parts["components"] > 1)
@@ -347,59 +372,3 @@ class NumberTarget(NumbersTarget):
     @property
     def ranges(self) -> list[dict[str, Any]]:
         return [{"name": self.name, "transform": self.transform, "low": self.low, "high": self.high}]
-
-
-LAST = np.asarray([1])  # The last axis of a value in a graph.
-COMPONENT_OUTPUTS = ("log_weights", "location", "spread")  # Those of a graph with an axis for components.
-
-
-def number_outputs(graph: Any, target: NumberTarget, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a graph says of one number, from what a head says of its encoded value, as `NumberPrediction.own_unit` has.
-
-    All in double: a small difference of large numbers may be all there is to know, and the moments of log-normal
-    distributions lose too much in float32 where the spread is small. `parts` are `mean` and `log_variance`, and
-    `log_weights` and `share` where the head has them; ``[batch, components]``, `share` ``[batch, 1]``. Returns the
-    outputs, ``[batch]``, or ``[batch, components]`` for those of `COMPONENT_OUTPUTS`.
-    """
-    parts = {name: part.astype(np.float64) for name, part in parts.items()}
-    mean, scale, mixed = parts["mean"], target.scale, "log_weights" in parts
-    weights = np.exp(parts["log_weights"]) if mixed else None
-
-    def weighted(value: Any) -> Any:
-        """The mean over the components, ``[batch, 1]``."""
-        return graph.add("ReduceSum", weights * value, LAST, keepdims=1) if mixed else value
-
-    def exp(exponent: Any) -> Any:
-        return np.exp(np.minimum(exponent, MOST_EXPONENT))
-
-    # Averages are taken before the centre is added: weights add up to one only nearly, and the centre may be large.
-    deviation = np.exp(graph.add("Clip", parts["log_variance"], -MOST_EXPONENT, MOST_EXPONENT) * 0.5)
-    average, whole = weighted(mean), deviation * deviation
-    if mixed:
-        whole = weighted(whole + (mean - average) * (mean - average))
-    spread, whole = deviation * scale, whole * scale**2
-    location, middle = mean * scale + target.center, average * scale + target.center
-    shares = {}
-    if "share" in parts:
-        # Each by itself: a small part would be lost in a difference.
-        shares = {"aleatoric_std": graph.add("Sigmoid", parts["share"])}
-        shares |= {"epistemic_std": graph.add("Sigmoid", -parts["share"])}
-    if target.transform == "identity":
-        std = np.sqrt(whole)
-        moments = {"mean": middle, "std": std} | {name: std * np.sqrt(part) for name, part in shares.items()}
-    else:
-        means, total = exp(location + spread * spread * 0.5), exp(spread * spread) - 1
-        middle = weighted(means)
-        if mixed:
-            ratio = means / middle
-            total = weighted(ratio * ratio * total + (ratio - 1) * (ratio - 1))
-        variances = {"std": total}
-        if shares:
-            doubt = np.minimum(exp(whole * shares["epistemic_std"]) - 1, total)
-            variances |= {"aleatoric_std": np.maximum(total - doubt, 0), "epistemic_std": doubt}
-        moments = {"mean": middle}
-        moments |= {name: np.minimum(middle * np.sqrt(part), MOST) for name, part in variances.items()}
-    outputs = moments | {"location": location, "spread": spread}
-    narrow = [name for name in outputs if not (mixed and name in COMPONENT_OUTPUTS)]
-    flat = {name: graph.add("Squeeze", outputs[name], LAST) for name in narrow}
-    return outputs | flat | ({"log_weights": parts["log_weights"]} if mixed else {})

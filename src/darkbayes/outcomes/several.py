@@ -8,8 +8,9 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.graphs import COMPONENT_OUTPUTS, LAST, number_outputs
 from darkbayes.outcomes.guarantee import Guarantee
-from darkbayes.outcomes.number import COMPONENT_OUTPUTS, LAST, NumbersTarget, NumberTarget, number_outputs
+from darkbayes.outcomes.number import NumbersTarget, NumberTarget
 from darkbayes.tables.columns import Column
 from darkbayes.tables.schema import Frame, stored_as
 

@@ -66,9 +66,9 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             if not path.exists():
                 began = time.time()
                 scores = split_scores(name, trial, preset, seed)
-                write_json(path, {"scores": scores, "seconds": time.time() - began})
+                run.took(f"{name}/trial-{trial}", time.time() - began)
+                write_json(path, {"scores": scores})
         records = [read_json(path) for path in paths if path.exists()]
-        run.seconds += sum(record["seconds"] for record in records)
         methods = dict.fromkeys(method for record in records for method in record["scores"])
         for method, metric in itertools.product(methods, METRICS):
             values = [record["scores"][method][metric] for record in records if method in record["scores"]]

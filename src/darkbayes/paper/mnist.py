@@ -146,8 +146,8 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
         probs |= {name: distilled[name] for name in ("sgld", "student")}
         fitted = run.once("sgd", partial(experiment.fitted, {"sgd": (experiment.plug_in(), 0)}, keys["sgd"]))
         probs["sgd"] = fitted["sgd"]
-        seconds["sgld with student"] = float(distilled["seconds"]) / preset.steps
-        seconds["sgd"] = float(fitted["seconds"]) / preset.sgd_steps
+        seconds["sgld with student"] = run.seconds["sgld"] / preset.steps
+        seconds["sgd"] = run.seconds["sgd"] / preset.sgd_steps
         costs = experiment.costs(int(distilled["draws"]))
     for place, (name, methods) in enumerate(experiment.comparators().items()):
         if preset.only is None or name.startswith(preset.only):

@@ -236,7 +236,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             dataset, _, metric = name.rpartition(".")
             if name.startswith(("risk.", "coverage.")):
                 figure[f"{name}.{method}"] = values
-            elif name != "seconds":
+            else:
                 rows.append(row(method, metric, list(values)) | {"dataset": dataset})
     write_arrays(run.path / "figure.safetensors", figure)
     metrics = ("auroc_total", "auroc_epistemic", "error", "log_likelihood", "aurc")

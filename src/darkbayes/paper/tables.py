@@ -89,7 +89,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             wanted = trial < trials and dataset in preset.datasets
             if wanted or (run.path / f"{name}.safetensors").exists():
                 arrays = run.once(name, lambda: score(*split(dataset, split_seed)[:2], split_seed, preset))  # noqa: B023
-                for kind, _, metric in (stored.rpartition(".") for stored in arrays if stored != "seconds"):
+                for kind, _, metric in (stored.rpartition(".") for stored in arrays):
                     value = float(arrays[f"{kind}.{metric}" if kind else metric])
                     scores.setdefault((kind or method, metric), {})[split_seed] = value
         own = [

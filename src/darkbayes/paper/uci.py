@@ -92,9 +92,9 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             wanted = number if preset.only in (None, method.split()[0]) else 0
             missing = [trial for trial, path in enumerate(paths[:wanted]) if not path.exists()]
             for trial, record in zip(missing, run_on(run, name, missing, preset, seed), strict=True):
+                run.took(f"{name}/trial-{trial}/{method}", record.pop("seconds"))
                 write_json(paths[trial], record)
             for record in (read_json(path) for path in paths if path.exists()):
-                run.seconds += record["seconds"]
                 for kind, scores in record["scores"].items():
                     records.setdefault(kind, []).append(scores | {"settings": record["settings"]})
         for (method, trial_scores), metric in itertools.product(records.items(), METRICS):

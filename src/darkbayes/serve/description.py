@@ -12,6 +12,7 @@ from darkbayes.outcomes import Prediction, Target
 from darkbayes.serve.reading import Reader, level_form
 from darkbayes.tables.cells import text_of
 from darkbayes.tables.schema import Category, Schema, TableSchema
+from darkbayes.tables.writing import no_formula
 
 SUMMARY = (
     "Predictions of one network that was distilled from a Bayesian one, each with what it does not know: "
@@ -31,7 +32,6 @@ OUTSIDE = {
     "description": "What of the row is unlike all that was seen; null if nothing is.",
 }
 Columns = dict[str, np.ndarray]
-DIGITS = 7  # Significant digits of an answer's numbers: those that a float32 has.
 
 
 def describe_model(version: str, reader: Reader) -> dict[str, Any]:
@@ -119,7 +119,8 @@ def _object(properties: dict[str, Any], required: int | None = None) -> dict[str
 
 def as_json(prediction: Prediction, target: Target, level: float, outside: Columns, notes: list[str]) -> bytes:
     """The whole answer; what no JSON number can hold is null."""
-    columns = {name: _plain(values) for name, values in (target.answer(prediction, level) | outside).items()}
+    answers = target.answer(prediction, level) | outside
+    columns = {name: _plain(values, target.digits) for name, values in answers.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     answer = {"target": target.name, "task": target.task, "level": level, "predictions": rows, "notes": notes}
     return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
@@ -129,15 +130,16 @@ def as_csv(prediction: Prediction, target: Target, level: float, outside: Column
     """One line per row under a header, as `darkbayes predict` writes them."""
     columns = target.table(prediction, level) | outside
     text = io.StringIO(newline="")
-    rows = zip(*map(_plain, columns.values()), strict=True)
-    cells = ([text_of(value) if isinstance(value, bool) else value for value in row] for row in rows)
-    csv.writer(text, lineterminator="\n").writerows([columns, *cells])
+    rows = zip(*(_plain(values, target.digits) for values in columns.values()), strict=True)
+    cells = ([text_of(value) if isinstance(value, bool) else value for value in row] for row in [columns, *rows])
+    safe = ([no_formula(value) if isinstance(value, str) else value for value in row] for row in cells)
+    csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue().encode()
 
 
-def _plain(values: np.ndarray) -> list[Any]:
+def _plain(values: np.ndarray, digits: int) -> list[Any]:
     """Plain numbers without digits that mean nothing, None where one is not finite; or what else there is."""
     if values.dtype.kind != "f":
         return values.tolist()
-    short = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values.ravel().tolist()]
+    short = [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.ravel().tolist()]
     return np.asarray(short, object).reshape(values.shape).tolist()

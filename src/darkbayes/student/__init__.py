@@ -1,10 +1,10 @@
 """How the posterior is distilled into one network."""
 
 from darkbayes.student.diagnosis import Diagnosis as Diagnosis
+from darkbayes.student.following import Distilled as Distilled
+from darkbayes.student.following import distil as distil
 from darkbayes.student.loop import Distillation as Distillation
-from darkbayes.student.loop import Distilled as Distilled
 from darkbayes.student.loop import Settings as Settings
-from darkbayes.student.loop import distil as distil
 from darkbayes.student.loop import distillation as distillation
 from darkbayes.student.many import side_by_side as side_by_side
 from darkbayes.student.network import Student as Student

@@ -7,11 +7,12 @@ their predictions at the monitored inputs enter a running average and, at a few 
 with the number of draws.
 
 A state depends on the key and the number of steps alone, not on how the steps were cut into chunks, so that a run that
-was killed and resumed ends in the same bits.
+was killed and resumed ends in the same bits. So do the moments at which what is told of a run is written down.
 """
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +24,6 @@ import numpy as np
 
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
@@ -44,6 +44,7 @@ from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
 HELD_OUT = 256  # Queries that the student does not learn from.
+RECENT = 100  # Rounds that the loss is a mean over, nearly.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,7 @@ class DistillationState(NamedTuple):
     optimisers: PyTree
     updates: Array  # How many updates the student has made.
     failed_update: Array  # The first update of which some loss was not finite; -1 as long as all is well.
+    loss: Array  # The mean loss of each student over the last rounds.
 
 
 class Snapshot(NamedTuple):
@@ -95,8 +97,9 @@ class Snapshot(NamedTuple):
 
     state: DistillationState
     step: int  # Steps that each chain has taken.
-    loss: float | None  # The mean loss over the last chunk of the best student; None during burn-in.
+    loss: float | None  # The mean loss of the best student over the last rounds; None during burn-in.
     divergence: float | None  # KL(teacher so far || best student), mean over the monitored inputs.
+    marked: bool = False  # Whether every run of so many steps has a snapshot here, however fast it is.
 
 
 class Distillation(eqx.Module):
@@ -124,7 +127,8 @@ class Distillation(eqx.Module):
         optimisers, none = jax.vmap(self.student.optimiser.init)(students), jnp.zeros((), jnp.int32)
         predictions = self._predictions(teacher.draws, self.monitor)
         sums = average_init(predictions), trace_init(predictions)
-        return DistillationState(update_key, keep_key, teacher, reservoir, *sums, students, optimisers, none, none - 1)
+        taught = students, optimisers, none, none - 1, jnp.zeros(self.settings.restarts)
+        return DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught)
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
@@ -138,7 +142,11 @@ class Distillation(eqx.Module):
         def one(number: Array, carry: tuple[DistillationState, Array]) -> tuple[DistillationState, Array]:
             state, mean = carry
             state, loss = self._turns(state)
-            return self._keep(state), mean + (loss - mean) / (number + 1)
+            passed = jnp.clip((state.teacher.step - self.chain.burn_in) // self.chain.thin, 1, RECENT).astype(
+                loss.dtype
+            )
+            state = self._keep(state._replace(loss=state.loss + (loss - state.loss) / passed))
+            return state, mean + (loss - mean) / (number + 1)
 
         return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(self.settings.restarts)))
 
@@ -237,7 +245,7 @@ class Distillation(eqx.Module):
         return int(steps)
 
     def run(self, state: DistillationState, steps: int, deadline: float | None = None) -> Iterator[Snapshot]:
-        """Run until every chain has taken `steps` steps, burn-in included, and yield about twice a second.
+        """Run until every chain has taken `steps` steps, burn-in included; yields about twice a second and at marks.
 
         It ends before if `deadline`, a moment of ``time.time()``, has passed and half of the lessons are over. What is
         left over when the steps after burn-in are no multiple of `chain.thin` is not run. The memory of `state`, and of
@@ -293,10 +301,10 @@ def run_rounds(
     for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, int(chain.burn_in) - done):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
-    rounds = (steps - steps_of(state.teacher.step)) // int(chain.thin)
-    carry = (state, np.zeros(()))
-    for carry, _ in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds):
-        state, losses = carry
+    passed, rounds = ((one - int(chain.burn_in)) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
+    every, carry = max(1, math.isqrt(rounds) // 2), (state, np.zeros(()))
+    for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, done=passed, every=every):
+        state = carry[0]
         raise_on_failure(chain, state.teacher)
         failed = np.atleast_1d(state.failed_update)
         if (failed >= 0).any():
@@ -304,92 +312,17 @@ def run_rounds(
             raise Divergence(f"the student diverged: the loss of its update {first} was not finite; {REMEDY}")
         divergences = np.asarray(parts.divergences(state))
         winner = np.expand_dims(winners(divergences, state), -1)
-        of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (losses, divergences)]
-        yield Snapshot(state, steps_of(state.teacher.step), *of_best)
-        if deadline is not None and time.time() > deadline and 2 * steps_of(state.teacher.step) > steps + chain.burn_in:
+        of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (state.loss, divergences)]
+        step = steps_of(state.teacher.step)
+        late = deadline is not None and time.time() > deadline and 2 * step > steps + chain.burn_in
+        yield Snapshot(state, step, *of_best, marked=done % every == 0 or done == rounds or late)
+        if late:
             return
 
 
 def steps_of(count: Array) -> int:
     """A counter of the compiled loop as a number; runs side by side count alike."""
     return int(np.ravel(count)[0])
-
-
-class Distilled(NamedTuple):
-    """What a finished distillation leaves: the student, its weights, and what the teacher predicted."""
-
-    student: Student
-    """As it was given."""
-    params: PyTree
-    """Its weights, of the best restart."""
-    average: Average
-    """The teacher's average prediction at the monitored inputs."""
-    state: DistillationState
-    """All that the loop carried, at its end."""
-    diagnostics: Diagnosis
-    """Whether the chains agree, and whether the student still follows."""
-
-
-def distil(
-    chain: Chain,
-    student: Student,
-    queries: Queries,
-    key: Key,
-    *,
-    steps: int,
-    settings: Settings | None = None,
-    monitor: Any = None,
-    quiet: bool = False,
-) -> Distilled:
-    """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
-
-    Args:
-        chain, student, queries: the teacher, the student, and where it asks.
-        key, steps: where the randomness comes from, and the steps of each chain, burn-in included.
-        settings, monitor: how to run it, and inputs at which the two are compared meanwhile; see `distillation`.
-        quiet: no progress bar.
-
-    Returns:
-        The student's weights, with what the teacher predicted and a diagnosis.
-
-    >>> import darkbayes as db, optax
-    >>> data = db.data.toy2d(jax.random.key(0))
-    >>> posterior = db.Posterior(db.mlp([10], 2), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    >>> teacher = db.minibatch_chain(posterior, db.sgld(1e-2), *data, batch_size=None, burn_in=100, thin=10)
-    >>> student = db.Student(db.mlp([10, 10], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
-    >>> done = distil(teacher, student, db.queries.uniform_box(-10, 10), jax.random.key(1), steps=200, quiet=True)
-    >>> db.predict_student(student, done.params, data.x).probs.shape
-    (20, 2)
-    >>> done.diagnostics.verdict.text
-    'one chain: agreement cannot be judged, use num_chains >= 2...'
-    """
-    parts = distillation(chain, student, queries, settings, monitor)
-    parts.check_steps(steps)
-    state, curve = follow(parts, parts.init(key), steps, label=None if quiet else "distilling")
-    return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
-
-
-def follow(
-    parts: Any,
-    state: DistillationState,
-    steps: int,
-    *,
-    deadline: float | None = None,
-    label: str | None = None,
-    watch: Callable[[Snapshot], None] = lambda snapshot: None,
-) -> tuple[DistillationState, list[tuple[int, float]]]:
-    """Run a distillation, or several `side_by_side`, to its end or the `deadline` and show a bar; `watch` sees all.
-
-    Returned are the last state, and the divergence of the student from its teacher over the steps.
-    """
-    curve, start = [], steps_of(state.teacher.step)
-    with progress_bar(label or "", steps, quiet=label is None, start=start) as show:
-        for snapshot in parts.run(state, steps, deadline):
-            state = snapshot.state
-            curve += [] if snapshot.divergence is None else [(snapshot.step, snapshot.divergence)]
-            show(snapshot.step, loss=snapshot.loss, KL=snapshot.divergence)
-            watch(snapshot)
-    return state, curve
 
 
 def winners(divergences: ArrayLike, state: DistillationState) -> np.ndarray:

@@ -7,7 +7,9 @@ otherwise. Transparent parts show white, of an animation the first picture count
 
 import dataclasses
 import io
+import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ from darkbayes.tables.schema import ImageSchema
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """How the names of images end, in small or capital letters."""
 MOST_SIDE = 64  # Pixels of the longest side that a network gets to see.
+MOST_PIXELS = 50_000_000  # Of an image as it is stored: a small file may hold one that fills all memory.
 BATCH_IMAGES = 256  # Images that are read at a time for prediction.
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 
@@ -256,8 +259,23 @@ def _unreadable() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
 
 
+def _opened(source: Path | io.BytesIO) -> Any:
+    """An image of which nothing but its header was read, if its header says that it is not too large."""
+    pillow = _pillow()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pillow.Image.DecompressionBombWarning)
+        try:
+            image = pillow.Image.open(source)
+        except pillow.Image.DecompressionBombWarning as problem:
+            raise ValueError(f"{problem}: make it smaller") from None
+    if (pixels := math.prod(image.size)) > MOST_PIXELS:
+        image.close()
+        raise ValueError(f"it has {pixels:,} pixels, and at most {MOST_PIXELS:,} are read: make it smaller")
+    return image
+
+
 def _size(path: Path) -> tuple[int, int]:
-    with _pillow().Image.open(path) as image:
+    with _opened(path) as image:
         turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return image.size if turned else image.size[::-1]
 
@@ -292,7 +310,7 @@ def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
 def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:
     """An image as uint8 ``[3, height, width]``."""
     pillow = _pillow()
-    with pillow.Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+    with _opened(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
         image = pillow.ImageOps.exif_transpose(opened)
         if image.mode.startswith("I"):
             # Sixteen bits for each grey, of which Pillow's own conversion would cut off all beyond 255.

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.files import ASIDE
+from darkbayes.files import open_aside, put_in_place
 from darkbayes.tables.cells import arrow
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
+FORMULA, NUMBER = r"^[=+\-@\t\r]", r"^[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?$"
+"""Text that a spreadsheet would run, unless it is a number."""
+SINGLE = 7  # Significant digits that a number in single precision has.
 STDOUT = "-"  # In place of a path: write CSV to the standard output.
 
 
@@ -26,6 +30,10 @@ class TableWriter:
     Args:
         path: of the file; "-" for CSV to the standard output.
         spare_quotes: whether texts of a CSV file go without quotes if none of the first rows needs them.
+        keep_formulas: whether texts of a CSV file that a spreadsheet would run stay as they are. Otherwise they get an
+            apostrophe in front, which makes them text.
+        digits: significant digits of numbers that mean something. More than a number in single precision has would
+            else make a CSV file twice as long.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,12 +43,20 @@ class TableWriter:
     ['line,mean', '7,1.5']
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, spare_quotes: bool = False):
-        self._spare_quotes = spare_quotes
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        spare_quotes: bool = False,
+        keep_formulas: bool = False,
+        digits: int = SINGLE,
+    ):
+        self._spare_quotes, self._keep_formulas, self._digits = spare_quotes, keep_formulas, digits
         self._path = None if os.fspath(path) == STDOUT else Path(path)
         self._sink: Any = None
         self._writer: Any = None
-        self._aside: Path | None = None
+        if self._path is None and sys.stdout is None:
+            raise InvalidInput("the standard output is closed: name a file to write (--out)")
         if self._path is not None:
             # The file is refused before hours go into its predictions.
             if self._path.is_dir():
@@ -48,18 +64,20 @@ class TableWriter:
             if self._path.suffix.lower() not in (CSV, *PARQUET):
                 remedy = "let it end in .csv or .parquet"
                 raise InvalidInput(f"{self._path} is neither CSV nor Parquet by its name: {remedy}")
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._aside = self._path.with_name(f".{self._path.name}.{os.getpid()}{ASIDE}")
 
     def __enter__(self) -> "TableWriter":
-        self._sink = sys.stdout.buffer if self._aside is None else self._aside.open("wb")
+        self._sink = sys.stdout.buffer if self._path is None else open_aside(self._path)
         return self
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Write some more rows; the first call decides the names and types of the columns."""
         pa = arrow()
-        table = pa.table({name: _stored(values) for name, values in columns.items()})
-        if self._writer is None and self._path is not None and self._path.suffix.lower() in PARQUET:
+        stored = {name: _stored(values, self._digits) for name, values in columns.items()}
+        parquet = self._path is not None and self._path.suffix.lower() in PARQUET
+        if not parquet and not self._keep_formulas:
+            stored = {no_formula(name): _without_formulas(values) for name, values in stored.items()}
+        table = pa.table(stored)
+        if self._writer is None and parquet:
             self._writer = pa.parquet.ParquetWriter(self._sink, table.schema)
         elif self._writer is None:
             spare = self._spare_quotes and not any(map(_needs_quotes, table.columns))
@@ -75,16 +93,14 @@ class TableWriter:
         try:
             if self._writer is not None:
                 self._writer.close()
-            if self._aside is None:
+            if self._path is None:
                 self._sink.flush()
-                return
-            self._sink.close()
-            if kind is None and self._path is not None:
-                os.replace(self._aside, self._path)
+            elif kind is None:
+                put_in_place(self._sink, self._path)
         finally:
-            if self._aside is not None:
+            if self._path is not None:
                 self._sink.close()
-                self._aside.unlink(missing_ok=True)
+                Path(self._sink.name).unlink(missing_ok=True)
 
 
 def _needs_quotes(column: Any) -> bool:
@@ -95,12 +111,41 @@ def _needs_quotes(column: Any) -> bool:
     )
 
 
-def _stored(values: Any) -> Any:
+def no_formula(text: str) -> str:
+    """Text as a cell that no spreadsheet runs.
+
+    Args:
+        text: what the cell is to hold.
+
+    Returns:
+        The same, with an apostrophe in front if it begins as formulas do and is no number.
+
+    >>> [no_formula(text) for text in ("=1+1", "-1.5e3", "@sum", "red")]
+    ["'=1+1", '-1.5e3', "'@sum", 'red']
+    """
+    return f"'{text}" if re.match(FORMULA, text) and not re.match(NUMBER, text) else text
+
+
+def _without_formulas(column: Any) -> Any:
+    """`no_formula` of each text of an Arrow column."""
+    pa = arrow()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    matches = pa.compute.match_substring_regex
+    runs = pa.compute.and_not(matches(column, FORMULA), matches(column, NUMBER))
+    if not pa.compute.any(runs).as_py():
+        return column
+    mark, nothing = (pa.scalar(text, column.type) for text in ("'", ""))
+    return pa.compute.if_else(runs, pa.compute.binary_join_element_wise(mark, column, nothing), column)
+
+
+def _stored(values: Any, digits: int) -> Any:
     """Values as arrow writes them, of one type whatever they are."""
     pa = arrow()
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if values.dtype == object:
         return pa.array(values.tolist(), pa.string())
-    # A student computes in single precision: more digits are noise, and would make a CSV file twice as long.
-    return pa.array(values.astype(np.float32) if values.dtype == np.float64 else values)
+    return pa.array(values.astype(np.float32) if values.dtype == np.float64 and digits <= SINGLE else values)

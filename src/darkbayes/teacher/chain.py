@@ -221,16 +221,23 @@ def burn(chain: Chain, chains: Chains, steps: Array) -> Chains:
 
 
 def in_chunks(
-    advance: Callable[[State, Array], State], state: State, total: int, seconds: float = 0.5
+    advance: Callable[[State, Array], State],
+    state: State,
+    total: int,
+    seconds: float = 0.5,
+    *,
+    done: int = 0,
+    every: int | None = None,
 ) -> Iterator[tuple[State, int]]:
     """Call ``advance(state, n)`` until `total` units are done, with n chosen so that a call lasts about `seconds`.
 
-    Yields the state and the number of units done so far. The first call is of one unit: it compiles.
+    Yields the state and the number of units done so far, on top of those `done` before; some call ends at each multiple
+    of `every`. The first call is of one unit: it compiles.
     """
-    done, chunk, timed = 0, 1, False
+    chunk, timed, every = 1, False, every or total
     while done < total:
         began = time.perf_counter()
-        number = min(chunk, total - done)
+        number = min(chunk, total - done, every - done % every)
         state = jax.block_until_ready(advance(state, np.int32(number)))  # pyright: ignore[reportArgumentType]
         rate = number / max(time.perf_counter() - began, 1e-6)
         done += number

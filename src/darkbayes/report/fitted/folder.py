@@ -12,7 +12,8 @@ from darkbayes.estimates import Estimate
 from darkbayes.files import read_arrays, read_json
 from darkbayes.outcomes.pictures import METHODS, AlongColumn
 from darkbayes.outcomes.words.base import HeldOut, Judged, Words
-from darkbayes.tables.schema import Category, Number, Schema, TableSchema, schema_from_dict
+from darkbayes.tables.schema import Category, Number, Schema, TableSchema
+from darkbayes.tables.stored import read_schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ def read_run(folder: Path) -> FittedRun:
     import darkbayes.outcomes  # noqa: F401  (so that schemas know what can be predicted)
 
     results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
-    schema = schema_from_dict(read_json(folder / "schema.json"))
+    schema = read_schema(folder / "schema.json")
     cases = "rows" if isinstance(schema, TableSchema) else "images"
     path = folder / "held-out.safetensors"
     held = _read_held(path, schema.target, results["rows"], cases) if path.exists() else None

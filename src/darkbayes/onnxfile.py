@@ -1,0 +1,258 @@
+"""ONNX files as bytes: sealed when they are written, and looked through before anything runs them.
+
+A file is a protobuf message, to which a field may be appended. The seal is such a field, the file's last property: its
+name is `SEAL`, its value the sha256 of all bytes before it, in the letters of base64. It finds damage. It is no
+signature: who can write a file can seal it. So what is in the file is checked as well, without onnx and before
+onnxruntime sees it: constants are stored inside, whole and finite, and nodes are of few kinds, none of which runs code,
+holds another graph or reads a file.
+"""
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from darkbayes.errors import InvalidInput
+
+SCHEMA, VERSION, SEAL = "darkbayes.schema", "darkbayes.version", "darkbayes.sha256"
+"""What a file says of itself, among its properties."""
+UNSEALED = "0.1."  # What versions begin with that wrote no seal.
+OPSETS, IR_VERSIONS = range(17, 22), range(8, 11)
+LARGEST = 2**31 - 1  # Bytes that protobuf allows a message.
+LARGEST_SETTING = 4096  # Of whole numbers among a node's settings: a padding of a billion would need all memory.
+MOST_AXES = 8
+ELEMENTS = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 3: np.int8, 9: np.bool_, 8: None}
+"""The types that values may have, by their numbers in ONNX; None for strings."""
+OPERATORS = """
+    Abs Add And AveragePool Cast Ceil Celu Clip Concat Conv Cos DequantizeLinear Div Elu Equal Erf Exp Flatten Floor
+    Gather Gelu Gemm GlobalAveragePool Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN
+    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mod Mul Neg Not Or Pow
+    Reciprocal ReduceMax ReduceMean ReduceSum Relu Reshape Round Selu Sigmoid Sign Sin Softmax Softplus Softsign Split
+    Sqrt Squeeze Sub Sum Tanh ThresholdedRelu Transpose Unsqueeze Where Xor
+"""
+"""What a student may be made of."""
+NOT_ONNX = "it is damaged or no ONNX file"
+NUMBER = f"{NOT_ONNX}: it has a number where more should be"
+Message = dict[int, list[Any]]
+"""The values of each field of a message: integers, or bytes, which may be a message again."""
+
+
+class Port(NamedTuple):
+    """An input or an output of a graph."""
+
+    dtype: Any
+    """None for strings."""
+    shape: tuple[int | None, ...]
+    """None for a length that is free."""
+
+
+class Described(NamedTuple):
+    """What an ONNX file says of itself."""
+
+    properties: dict[str, str]
+    inputs: dict[str, Port]
+    outputs: dict[str, Port]
+
+
+def seal(content: bytes) -> bytes:
+    """An ONNX file with its hash as its last property, in place of an earlier one.
+
+    >>> content = seal(b"")
+    >>> len(content), seal(content) == content
+    (65, True)
+    """
+    content = _unsealed(content)[0]
+    return content + PREFIX + _hash(content)
+
+
+def _hash(content: bytes) -> bytes:
+    return base64.b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+
+
+LENGTH = len(_hash(b""))
+PREFIX = bytes([0x72, 4 + len(SEAL) + LENGTH, 0x0A, len(SEAL)]) + SEAL.encode() + bytes([0x12, LENGTH])
+"""The bytes before the hash: a property (field 14) of its length, the key (1) and the length of the value (2)."""
+
+
+def _unsealed(content: bytes) -> tuple[bytes, bytes | None]:
+    """The bytes under the seal, and the hash that it names."""
+    place = len(content) - len(PREFIX) - LENGTH
+    if place < 0 or not content.startswith(PREFIX, place):
+        return content, None
+    return content[:place], content[-LENGTH:]
+
+
+def describe(content: bytes) -> Described:
+    """What an ONNX file says of itself, if it is whole and holds nothing but a student's graph.
+
+    Args:
+        content: the file's bytes.
+
+    Returns:
+        Its properties, inputs and outputs.
+    """
+    if len(content) > LARGEST:
+        raise InvalidInput(f"it has {len(content):,} bytes, and no ONNX file has more than {LARGEST:,}")
+    body, named = _unsealed(content)
+    if named is not None and named != _hash(body):
+        raise InvalidInput("it is damaged: its bytes are not those that its hash is of")
+    model = _message(content)
+    properties = _properties(model)
+    _check_version(properties, sealed=named is not None)
+    for number, what in ((20, "training"), (25, "functions of its own")):
+        if number in model:
+            raise InvalidInput(f"it holds {what}, which no student has")
+    _check_numbers("file format", model.get(1, []), IR_VERSIONS)
+    for imported in map(_message, model.get(8, [])):
+        if domain := _text(imported, 1):
+            raise InvalidInput(f"it needs the operators of {domain!r}, which no student does")
+        _check_numbers("opset", imported.get(2, []), OPSETS)
+    if len(model.get(7, [])) != 1 or not model.get(8):
+        raise InvalidInput("it holds no graph, or does not say of which opset it is")
+    graph = _message(model[7][0])
+    if 15 in graph:
+        raise InvalidInput("it holds sparse constants, which no student has")
+    for node in map(_message, graph.get(1, [])):
+        _check_node(node)
+    for constant in graph.get(5, []):
+        _check_constant(_message(constant))
+    return Described(properties, *(dict(map(_port, graph.get(number, []))) for number in (11, 12)))
+
+
+def _check_version(properties: dict[str, str], *, sealed: bool) -> None:
+    version = properties.get(VERSION)
+    if version is None or not re.match(r"\d+\.\d+", version):
+        raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
+    if not sealed and not version.startswith(UNSEALED):
+        raise InvalidInput(
+            f"it is damaged or was changed: it has no hash, which darkbayes {version[:20]} ends files with"
+        )
+
+
+def _check_numbers(what: str, given: list[Any], allowed: range) -> None:
+    for number in given:
+        if number not in allowed:
+            raise InvalidInput(f"its {what} is {number}: students have {allowed[0]} to {allowed[-1]}")
+
+
+def _check_node(node: Message) -> None:
+    kind, domain, *_ = (_text(node, number) for number in (4, 7, 1, 2, 3))  # Names of values are texts as well.
+    if domain or kind not in OPERATORS.split():
+        raise InvalidInput(f"it holds the operator {f'{domain}.' * bool(domain)}{kind}, which no student is made of")
+    for attribute in map(_message, node.get(5, [])):
+        if not _text(attribute, 1) or set(attribute) - {1, 2, 3, 4, 7, 8, 9, 13, 20}:
+            raise InvalidInput(f"its operator {kind} holds a graph or a constant of its own, which no student has")
+        for number in [*_integers(attribute, 3), *_integers(attribute, 8)]:
+            if abs(number) > LARGEST_SETTING:
+                raise InvalidInput(f"its operator {kind} has the setting {number}: none is beyond {LARGEST_SETTING:,}")
+
+
+def _check_constant(constant: Message) -> None:
+    """Refuse what is not stored in the file itself, in as many bytes as its shape needs, as finite numbers."""
+    name, kind = _text(constant, 8), constant.get(2, [0])[0]
+    if 13 in constant or any(constant.get(14, [])):
+        raise InvalidInput(f"its constant {name!r} lies in another file: a student is one file")
+    if kind not in ELEMENTS:
+        raise InvalidInput(f"its constant {name!r} is of the type {kind}, which no student has")
+    if set(constant) - {1, 2, 6, 8, 9, 12, 14}:
+        raise InvalidInput(f"its constant {name!r} is stored as no student's is")
+    shape, dtype = _integers(constant, 1), ELEMENTS[kind]
+    if len(shape) > MOST_AXES or min(shape, default=0) < 0:
+        raise InvalidInput(f"its constant {name!r} has the shape {shape}, which none can have")
+    stored = constant.get(9, [b""])[-1]
+    if not isinstance(stored, bytes):
+        raise InvalidInput(NUMBER)
+    size = len(constant.get(6, [])) if dtype is None else len(stored)
+    if size != math.prod(shape) * (1 if dtype is None else np.dtype(dtype).itemsize):
+        raise InvalidInput(f"its constant {name!r} of shape {shape} is not stored in full")
+    if dtype in (np.float32, np.float64) and not np.isfinite(np.frombuffer(stored, dtype)).all():
+        raise InvalidInput(f"its constant {name!r} holds numbers that are not finite")
+
+
+def _port(content: bytes) -> tuple[str, Port]:
+    value = _message(content)
+    tensor = _message(_one(_message(_one(value, 2)), 1))
+    kind = tensor.get(1, [0])[0]
+    if kind not in ELEMENTS:
+        raise InvalidInput(f"its value {_text(value, 1)!r} is of the type {kind}, which no student has")
+    sides = [_message(side).get(1, [None])[0] for side in _message(_one(tensor, 2)).get(1, [])]
+    return _text(value, 1), Port(ELEMENTS[kind], tuple(sides))
+
+
+def _properties(model: Message) -> dict[str, str]:
+    pairs = [(_text(pair, 1), _text(pair, 2)) for pair in map(_message, model.get(14, []))]
+    if len(dict(pairs)) < len(pairs):
+        raise InvalidInput("it says the same thing of itself twice")
+    return dict(pairs)
+
+
+# The wire format of protobuf (https://protobuf.dev/programming-guides/encoding).
+
+
+def _message(content: Any) -> Message:
+    if not isinstance(content, bytes):
+        raise InvalidInput(NUMBER)
+    fields: Message = {}
+    for number, value in _fields(content):
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
+    place = 0
+    while place < len(content):
+        tag, place = _varint(content, place)
+        number, kind = tag >> 3, tag & 7
+        if kind == 0:
+            value, place = _varint(content, place)
+            yield number, value - (1 << 64) * (value >> 63)
+            continue
+        size = {1: 8, 5: 4}.get(kind)
+        if kind == 2:
+            size, place = _varint(content, place)
+        if size is None or number == 0 or place + size > len(content):
+            raise InvalidInput(f"{NOT_ONNX}: what it holds does not fit together")
+        yield number, content[place : place + size]
+        place += size
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for count, byte in enumerate(content[place : place + 10]):
+        value |= (byte & 127) << 7 * count
+        if byte < 128 and value < 1 << 64:
+            return value, place + count + 1
+    raise InvalidInput(f"{NOT_ONNX}: it ends within a number")
+
+
+def _integers(message: Message, number: int) -> list[int]:
+    """A field of integers, each by itself or packed."""
+    values: list[int] = []
+    for value in message.get(number, []):
+        if isinstance(value, int):
+            values.append(value)
+            continue
+        place = 0
+        while place < len(value):
+            one, place = _varint(value, place)
+            values.append(one - (1 << 64) * (one >> 63))
+    return values
+
+
+def _one(message: Message, number: int) -> bytes:
+    values = message.get(number, [])
+    if len(values) != 1 or not isinstance(values[0], bytes):
+        raise InvalidInput("an input or an output has no type and shape, which those of a student have")
+    return values[0]
+
+
+def _text(message: Message, number: int) -> str:
+    """The last text of a field, if all of them are texts."""
+    try:
+        return [value.decode() for value in message.get(number, [b""])][-1]
+    except (AttributeError, UnicodeDecodeError):
+        raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None
