@@ -51,6 +51,10 @@ class Fit:
     time_budget: Annotated[str, value("TIME")] = "15m"
     """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
+    weights: Annotated[str | None, value("COLUMN", default=False)] = None
+    """the column that says what each row counts for in training: 2 is as good as the row twice, 0 as no such row"""
+    class_weight: Annotated[Literal["none", "balanced"], value(None)] = "none"
+    """what rows of each class count for: balanced for all classes alike, as if they were equally frequent"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     guarantee: Annotated[str, value("LEVEL")] = "auto"
@@ -117,18 +121,21 @@ class Fit:
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         if self.source.is_dir():
-            for name in ("target", "ignore", "delimiter"):
+            for name in ("target", "ignore", "weights", "delimiter"):
                 if given := getattr(self, name):
                     shown = given if isinstance(given, str) else " ".join(given)
                     raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
+            if self.class_weight != "none":
+                raise InvalidInput("--class-weight does not apply to a folder of images: leave it out")
             return prepare_images(read_image_folder(self.source), self.source, **split)
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
         table = read_table(self.source, delimiter=self.delimiter)
         task: Any = {"task": self.task, "likelihood": self.likelihood}
-        return prepare_table(table, self.target, ignore=self.ignore, **task, **split)
+        counts: Any = {"weights": self.weights, "balanced": self.class_weight == "balanced"}
+        return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ DOUBT = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Prediction(abc.ABC):
     """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
 
@@ -55,6 +55,9 @@ class Prediction(abc.ABC):
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {len(self):,} rows"
 
     def __getitem__(self, rows: Any) -> Self:
         return dataclasses.replace(self, **{name: value[rows] for name, value in self.arrays().items()})

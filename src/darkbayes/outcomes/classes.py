@@ -25,7 +25,7 @@ LEAST_ENTROPY = 0.01  # Nats that are added where entropies are compared by thei
 FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClassPrediction(Prediction):
     """Class probabilities.
 

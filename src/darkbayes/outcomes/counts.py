@@ -32,7 +32,7 @@ RARE = 0.2  # How frequent their largest value may be, as a share of the most fr
 MOST_COUNT = 2**24  # Beyond it not every whole number is a float32.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CountPrediction(QuantityPrediction):
     """A mixture of negative binomial distributions.
 

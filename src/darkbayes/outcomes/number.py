@@ -44,7 +44,7 @@ SAMPLES, COMPONENTS = 2, 4  # Of the mixture head.
 NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class NumberPrediction(QuantityPrediction):
     """A mixture of Gaussians for each output, or for its logarithm.
 

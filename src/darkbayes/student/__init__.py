@@ -4,6 +4,7 @@ from darkbayes.student.diagnosis import Diagnosis as Diagnosis
 from darkbayes.student.loop import Distillation as Distillation
 from darkbayes.student.loop import Distilled as Distilled
 from darkbayes.student.loop import Settings as Settings
+from darkbayes.student.loop import Snapshot as Snapshot
 from darkbayes.student.loop import distil as distil
 from darkbayes.student.loop import distillation as distillation
 from darkbayes.student.many import side_by_side as side_by_side
