@@ -53,7 +53,7 @@ class Fit:
     ignore: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()  # columns to leave out
     weights: Annotated[str | None, value("COLUMN", default=False)] = None
     """the column that says what each row counts for in training: 2 is as good as the row twice, 0 as no such row"""
-    class_weight: Annotated[Literal["none", "balanced"], value(None)] = "none"
+    class_weight: Annotated[str | None, value("balanced", default=False)] = None
     """what rows of each class count for: balanced for all classes alike, as if they were equally frequent"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
@@ -82,6 +82,8 @@ class Fit:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
             raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
+        if self.class_weight not in (None, "balanced"):
+            raise InvalidInput(f"--class-weight must be balanced, not {self.class_weight}")
         if not self.source.exists():
             raise InvalidInput(f"{self.source} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.compiled import keep_compiled
@@ -121,20 +123,20 @@ class Fit:
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         if self.source.is_dir():
-            for name in ("target", "ignore", "weights", "delimiter"):
+            for name in ("target", "ignore", "weights", "class_weight", "delimiter"):
                 if given := getattr(self, name):
                     shown = given if isinstance(given, str) else " ".join(given)
-                    raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
+                    raise InvalidInput(
+                        f"--{name.replace('_', '-')} {shown} does not apply to a folder of images: leave it out"
+                    )
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
-            if self.class_weight != "none":
-                raise InvalidInput("--class-weight does not apply to a folder of images: leave it out")
             return prepare_images(read_image_folder(self.source), self.source, **split)
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {self.source} is to be predicted?")
         table = read_table(self.source, delimiter=self.delimiter)
         task: Any = {"task": self.task, "likelihood": self.likelihood}
-        counts: Any = {"weights": self.weights, "balanced": self.class_weight == "balanced"}
+        counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
 

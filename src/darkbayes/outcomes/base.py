@@ -212,6 +212,14 @@ class Target(abc.ABC):
     def encode(self, values: np.ndarray) -> np.ndarray:
         """What a network learns, from the values that files hold."""
 
+    def indicators(self, encoded: np.ndarray) -> np.ndarray:
+        """What is encoded as numbers that may be averaged, ``[rows, numbers]``."""
+        return np.asarray(encoded, np.float64).reshape(len(encoded), -1)
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> Any:
+        """What gradient boosting (`darkbayes.fit.neighbour`) predicts; None for an outcome that it knows nothing of."""
+        return None
+
     # Networks
 
     @abc.abstractmethod

@@ -260,6 +260,12 @@ class ClassTarget(Target):
         """The entropy of complete ignorance, in nats."""
         return math.log(len(self.classes))
 
+    def indicators(self, encoded: np.ndarray) -> np.ndarray:
+        return np.eye(len(self.classes))[encoded]
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> ClassPrediction:
+        return self.own_unit(ClassPrediction.from_probs(trees.probabilities(encoded, len(self.classes))))
+
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.classes import Softmax
 

@@ -172,6 +172,14 @@ class CountTarget(QuantityTarget):
             raise InvalidInput(f"{self.name} holds {counts[~_countable(counts)][0]:g}, which is no count: leave it out")
         return counts.astype(np.float32).reshape(-1, 1)
 
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> CountPrediction:
+        counts = encoded[:, 0].astype(np.float64)
+        rate, before = trees.means(counts, "poisson")
+        # By the method of moments: what is left of the variance above that of Poisson counts.
+        dispersion = max(0.0, float(np.sum((counts - before) ** 2 - before) / np.sum(before**2)))
+        rate = rate[None, :, None]
+        return self.own_unit(CountPrediction.of_mixture(np.zeros_like(rate), rate, np.full_like(rate, dispersion)))
+
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import NegativeBinomial, Poisson
 

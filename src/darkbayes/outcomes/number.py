@@ -259,6 +259,13 @@ class NumbersTarget(QuantityTarget):
             return MixtureHead(COMPONENTS, len(self.numbers), decompose=True, samples=SAMPLES)
         return GaussianHead(len(self.numbers), decompose=True)
 
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> NumberPrediction:
+        means, variances = np.empty((2, 1, len(trees.new), encoded.shape[1]))
+        for place, values in enumerate(encoded.astype(np.float64).T):
+            means[0, :, place], before = trees.means(values)
+            variances[0, :, place] = np.mean((values - before) ** 2)
+        return self.own_unit(NumberPrediction.standard(np.zeros_like(means), means, variances))
+
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
         return super().own_unit(prediction.own_unit(self.numbers))
 
