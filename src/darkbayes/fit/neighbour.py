@@ -70,8 +70,12 @@ def neighbour(prepared: Prepared, seed: int) -> Prediction | None:
     known = isinstance(prepared.schema, TableSchema) and prepared.held_out is not None
     if not known or importlib.util.find_spec("sklearn") is None:
         return None
+    from threadpoolctl import threadpool_limits
+
     target: Any = prepared.schema.target
-    return target.by_trees(Trees(prepared, seed), np.asarray(prepared.train.y))
+    # By one thread: more would wait for each other beside the chains, and sum in another order.
+    with threadpool_limits(1, user_api="openmp"):
+        return target.by_trees(Trees(prepared, seed), np.asarray(prepared.train.y))
 
 
 def compared(trees: Prediction, student: Prediction, truth: np.ndarray) -> dict[str, Any]:
