@@ -18,8 +18,8 @@ from playwright.sync_api import expect, sync_playwright
 
 PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
-SHEET = {"width": 1000, "height": 1830}
-"""Of a report: the words, the scores and the first figures."""
+SHEET = {"width": 1280, "height": 800}
+"""Of a report: the first screen, which has the verdict."""
 SCALE, COLOURS = 1.5, 64
 """Dots per pixel of the page, and the colours that a picture may have: enough for plain pages, and a small file."""
 SEVEN = ((0.3, 0.2), (0.7, 0.2), (0.45, 0.8))

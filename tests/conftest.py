@@ -64,15 +64,15 @@ def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     Commands optimise next to not at all before they sample. Tables are filled up to one shape, so that most fits share
     what is compiled.
     """
-    estimators = pytest.importorskip("darkbayes.estimators", exc_type=ImportError)
+    estimators = pytest.importorskip("darkbayes.estimators.base", exc_type=ImportError)
     import short_fits
     from houses import FILLED_UP
 
     for name, least in FILLED_UP.items():
         monkeypatch.setattr(f"darkbayes.fit.sharing.{name}", least)
     least = {"hidden": (4,), "activation": "relu", "student_hidden": (8,), "chains": 2, "max_steps": 20}
-    asked = estimators._Distilled._options
-    monkeypatch.setattr(estimators._Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
+    asked = estimators.Distilled._options
+    monkeypatch.setattr(estimators.Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
     short_fits.shorten(monkeypatch)
 

@@ -23,8 +23,18 @@ SMALL: dict[str, Any] = {
 LONGER = SMALL | {"max_steps": 1500}
 ONE_NOISE = {"likelihood": "one-noise"}
 """For numbers, so that none is chosen, which takes longer than these fits."""
-LEARNING = ("check_classifiers_classes", "check_classifiers_train", "check_regressors_train")
+LEARNING = (
+    "check_class_weight_classifiers",
+    "check_classifiers_classes",
+    "check_classifiers_train",
+    "check_regressors_train",
+)
 """Checks of scikit-learn's that ask how good predictions are; for all others next to no sampling will do."""
+UNLIKE = {
+    "check_sample_weight_equivalence_on_dense_data": "weighted and repeated rows have the same posterior, but not the "
+    "same draws, nor the same bits in the mean and scale of a column"
+}
+"""Checks that no sampler passes, and why."""
 FILLED_UP = {"LEAST_ROWS": 512, "LEAST_COLUMNS": 16}
 """What the tables of almost all checks are filled up to, so that they share what is compiled."""
 
@@ -47,6 +57,8 @@ def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
 
 def pass_check(estimator: Any, check: partial[None]) -> None:
     """One of scikit-learn's own checks, of an estimator that all of them are given."""
+    if check.func.__name__ in UNLIKE:
+        pytest.xfail(UNLIKE[check.func.__name__])
     if check.func.__name__ not in LEARNING:
         estimator = clone(estimator).set_params(max_steps=20)
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:

@@ -159,7 +159,7 @@ def test_commands_and_estimators_ask_for_it(
         raise OSError("asked")
 
     monkeypatch.setattr(compiled, "keep_compiled", asked)
-    monkeypatch.setattr(estimators, "keep_compiled", asked)
+    monkeypatch.setattr(estimators.base, "keep_compiled", asked)
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     out = ["--out", str(tmp_path / "run")]
     for command in (["fit", str(tmp_path / "table.csv"), "--target", "b"], ["reproduce", "toy1d"]):

@@ -1,5 +1,7 @@
 """`DistilledRegressor`: scikit-learn's own checks, and what it offers beyond them."""
 
+import html
+import logging
 import pickle
 import subprocess
 import sys
@@ -18,9 +20,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
+from darkbayes.fit import sharing
+from darkbayes.progress import LOGGER
 from darkbayes.shipped import Shipped
 from darkbayes.tables import frame_of, from_columns
-from houses import LONGER, ONE_NOISE, SMALL, houses, pass_check
+from houses import FILLED_UP, LONGER, ONE_NOISE, SMALL, houses, pass_check
 
 LONGER, SMALL = LONGER | ONE_NOISE, SMALL | ONE_NOISE
 
@@ -76,8 +80,13 @@ def test_the_parts_of_a_variance_add_up_and_intervals_cover(regressor: db.Distil
         np.testing.assert_allclose((weights * told.cdf(end)).sum(axis=0), share, rtol=1e-6)
     density = (weights * told.pdf(price.to_numpy())).sum(axis=0)
     assert regressor.log_score(frame, price) == pytest.approx(np.log(density).mean())
-    with pytest.raises(db.InvalidInput, match=r"level must lie between 0 and 1, not 90"):
-        regressor.predict_interval(frame, level=90)
+    several = regressor.predict_interval(frame, level=(0.5, 0.9))
+    assert several.shape == (600, 2, 2)
+    np.testing.assert_array_equal(several[..., 1], ends)
+    np.testing.assert_array_equal(several[..., 0], regressor.predict_interval(frame, level=0.5))
+    for level in (90, (0.5, 90)):
+        with pytest.raises(db.InvalidInput, match=r"level must lie between 0 and 1, not 90"):
+            regressor.predict_interval(frame, level=level)
 
 
 def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_its_unit() -> None:
@@ -197,6 +206,47 @@ def test_an_exported_student_agrees(regressor: db.DistilledRegressor) -> None:
     expected = regressor.predict(frame, return_std=True)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(std, expected[1], rtol=1e-4)
+
+
+def test_heavy_rows_decide_what_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines through the same inputs: the posterior mean of repeated rows lies a tenth of the way between them."""
+    for name, least in FILLED_UP.items():  # As in scikit-learn's checks, which have compiled it.
+        monkeypatch.setattr(sharing, name, least)
+    X = np.linspace(-1, 1, 60)[:, None]
+    twice, y = np.repeat(X, 2, axis=0), np.tile([0.0, 1.0], 60) + np.repeat(X[:, 0], 2)
+    model = db.DistilledRegressor(**LONGER).fit(twice, y, sample_weight=np.tile([9.0, 1.0], 60))
+    assert np.mean(model.predict(X) - X[:, 0]) == pytest.approx(0.1, abs=0.05)
+    assert model.log_score(twice, y, sample_weight=np.tile([9.0, 1.0], 60)) > model.log_score(twice, y)
+
+
+def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, price = houses(100)
+    steps: list[Any] = []
+    model = db.DistilledRegressor(**SMALL | {"max_steps": 20}, callbacks=[lambda snapshot: steps.append(snapshot.step)])
+    model.fit(frame, price)
+    assert steps == sorted(steps)
+    assert steps[-1] == 20
+    assert not caplog.records
+    assert capsys.readouterr() == ("", "")
+    model.set_params(verbose=True, callbacks=None).fit(frame, price)
+    texts = [record.getMessage() for record in caplog.records if record.name == "darkbayes"]
+    assert texts[: len(model.notes_)] == model.notes_
+    assert any(text.startswith("20 of 20 steps, loss ") for text in texts)
+    assert texts[-1] == model.diagnosis_["verdict"]["text"]
+    assert capsys.readouterr() == ("", "")  # Whoever listens to the log is who hears.
+    monkeypatch.setattr(LOGGER, "propagate", False)  # Nobody listens.
+    model.fit(frame, price)
+    assert "darkbayes: 20 of 20 steps" in capsys.readouterr().err
+    assert (LOGGER.level, LOGGER.handlers) == (logging.NOTSET, [])
+    page = model._repr_html_()
+    assert "What was learnt of price" in page
+    assert html.escape(model.notes_[-1]) in page
+    assert "DistilledRegressor" in page
+    assert repr(model.predict_dist(frame)) == "NumberPrediction of 100 rows"
+    with pytest.raises(db.InvalidInput, match="callbacks must be functions of a snapshot, not 'loud'"):
+        model.set_params(callbacks=["loud"]).fit(frame, price)
 
 
 # Bad input

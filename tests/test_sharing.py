@@ -17,31 +17,39 @@ from darkbayes.student.queries import Context
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import REACH
 from darkbayes.teacher.diagnostics.temperature import gradient_noise
-from darkbayes.types import Data
+from darkbayes.types import Data, WeightedData
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
 
-def slope(examples: int) -> tuple[Data, float, float]:
-    """Examples of one input whose first quarter is unlike the others; mean and variance of its weight."""
+def slope(examples: int, weighted: bool = False) -> tuple[Any, float, float]:
+    """Examples of one input whose first quarter is unlike the others; mean and variance of its weight.
+
+    Where they are weighted, an example of weight 0 to 3 is as good as so many of them.
+    """
     rng = np.random.default_rng(0)
     x = rng.normal(size=(examples, 1)).astype(np.float32)
     y = np.where(np.arange(examples)[:, None] < examples / 4, 2.0, -1.0) * x + rng.normal(size=x.shape)
+    weights, data = np.ones(examples, int), Data(x, y.astype(np.float32))  # pyright: ignore
+    if weighted:
+        weights = rng.integers(0, 4, examples)
+        data = WeightedData(*data, weights.astype(np.float32))  # pyright: ignore
+    x, y = (np.repeat(part, weights, axis=0) for part in (x, y))
     precision = 1.0 + float((x**2).sum())
-    return Data(x, y.astype(np.float32)), float((x * y).sum()) / precision, 1 / precision  # pyright: ignore
+    return data, float((x * y).sum()) / precision, 1 / precision
 
 
-@pytest.mark.parametrize(("examples", "step_size"), [(6, 0.05), (400, 0.005), (6, None), (400, None)])
+@pytest.mark.parametrize(("examples", "step_size"), [(6, 0.05), (400, 0.002), (6, None), (400, None)])
 def test_rows_and_columns_that_fill_up_leave_the_law_as_it_is(
     linear: db.Network, monkeypatch: pytest.MonkeyPatch, examples: int, step_size: float | None
 ) -> None:
-    """Six examples, and 400 of which some fill up 512 rows, with seven columns of zeros; in batches of 100, or all.
+    """Six examples, and 400 with weights, some of which fill up 512 rows; seven columns of zeros; in batches, or all.
 
     100 chains keep 40 draws each, 100 steps apart: the standard error of the mean is about a fiftieth of the standard
     deviation, and that of the variance 3 %, on top of the 5 % that the noise of minibatches inflates it by at such step
     sizes. Were the rows that fill up drawn as well, the mean would be off by more than a standard deviation.
     """
-    data, mean, variance = slope(examples)
+    data, mean, variance = slope(examples, weighted=examples == 400)
     posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=examples)
     filled = data._replace(x=sharing.fill_columns(data.x, 8))
     exact = np.random.default_rng(1).normal([mean, *[0.0] * 7], np.sqrt([variance, *[1.0] * 7]), (100, 8))

@@ -20,7 +20,7 @@ Array = jax.Array
 Key = jax.Array
 PyTree = Any
 
-__all__ = ["Array", "ArrayLike", "Chain", "Data", "Info", "Key", "Network", "PyTree"]
+__all__ = ["Array", "ArrayLike", "Chain", "Data", "Info", "Key", "Network", "PyTree", "WeightedData"]
 
 
 class Network(NamedTuple):
@@ -45,6 +45,15 @@ class Data(NamedTuple):
     """``[examples, ...]``."""
     y: Array
     """``[examples]`` for classes, ``[examples, outputs]`` for numbers."""
+
+
+class WeightedData(NamedTuple):
+    """Examples that count for more or less than one; taken wherever `Data` are."""
+
+    x: Array
+    y: Array
+    weights: Array
+    """``[examples]``: what each log likelihood is multiplied by. One of weight 2 is as good as two of weight 1."""
 
 
 class Info(NamedTuple):

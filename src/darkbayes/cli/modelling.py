@@ -79,6 +79,10 @@ class Fit:
     """what stands before decimals, a point or a comma; found out by default"""
     day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
     """whether 3/4/2021 is in April; found out by default"""
+    weights: Annotated[str | None, value("COLUMN", default=False)] = None
+    """the column that says what each row counts for in training: 2 is as good as the row twice, 0 as no such row"""
+    class_weight: Annotated[str | None, value("balanced", default=False)] = None
+    """what rows of each class count for: balanced for all classes alike, as if they were equally frequent"""
     held_out: Annotated[float, value("SHARE")] = 0.2
     """the share of the rows that is kept for the report's scores; 0 to learn from all"""
     guarantee: Annotated[str, value("LEVEL")] = "auto"
@@ -109,6 +113,8 @@ class Fit:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
             raise InvalidInput(f"--task must be one of {', '.join(OUTCOMES.tasks)}, not {self.task}")
+        if self.class_weight not in (None, "balanced"):
+            raise InvalidInput(f"--class-weight must be balanced, not {self.class_weight}")
         if not self.source:
             raise InvalidInput("no file is named: give a table, or a folder of images")
         for path in self.source:
@@ -156,10 +162,11 @@ class Fit:
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         first = self.source[0]
         if first.is_dir():
-            for name in ("target", "ignore", *KINDS, "decimal", *LAYOUT):
+            for name in ("target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT):
                 if given := getattr(self, name):
                     shown = given if isinstance(given, str) else " ".join(given)
-                    raise InvalidInput(f"--{name} {shown} does not apply to a folder of images: leave it out")
+                    option = name.replace("_", "-")
+                    raise InvalidInput(f"--{option} {shown} does not apply to a folder of images: leave it out")
             if len(self.source) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
             if self.task not in (AUTO, ClassTarget.task):
@@ -169,7 +176,8 @@ class Fit:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
         table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
         task: Any = {"task": self.task, "likelihood": self.likelihood}
-        return prepare_table(table, self.target, ignore=self.ignore, **task, **split)
+        counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
+        return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
     def _wishes(self) -> Wishes:
         said = [(name, kind) for kind in KINDS for name in getattr(self, kind)]

@@ -109,7 +109,7 @@ def minibatch(key: Key, data: Data, size: int | None, among: Array | None = None
     if size is None:
         return data
     rows = jax.random.randint(key, (size,), 0, len(data.x) if among is None else among)
-    return Data(data.x[rows], data.y[rows])
+    return jax.tree.map(lambda leaf: leaf[rows], data)
 
 
 # The paper leaves open the means and covariances of the 2-D problem: here (-2, -2), (2, 2) and 2I. The 1-D problem is

@@ -14,6 +14,7 @@ from darkbayes.fit.folder import fit_folder as fit_folder
 from darkbayes.fit.folder import guarantee_level as guarantee_level
 from darkbayes.fit.plugin import plug_in as plug_in
 from darkbayes.fit.prepare import Prepared as Prepared
+from darkbayes.fit.prepare import check_weights as check_weights
 from darkbayes.fit.prepare import fingerprint as fingerprint
 from darkbayes.fit.prepare import hold_out as hold_out
 from darkbayes.fit.prepare import infer_schema as infer_schema

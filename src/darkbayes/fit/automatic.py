@@ -15,6 +15,7 @@
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,8 +30,9 @@ from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
+from darkbayes.progress import LOGGER
 from darkbayes.runs import Run
-from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
+from darkbayes.student import Diagnosis, Distillation, Settings, Snapshot, Student, distillation
 from darkbayes.student.following import follow
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
@@ -186,12 +188,13 @@ def fit(
     run: Run | None = None,
     quiet: bool = True,
     start: Start | None = None,
+    watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Fitted:
     """Sample the posterior of a network given `data`, and distil it.
 
     Args:
         data: standardised inputs, rows ``[examples, features]`` or images ``[examples, channels, height, width]``; and
-            encoded targets.
+            encoded targets; `WeightedData` where examples have weights.
         target: what is predicted.
         key: where the randomness comes from.
         options: what is not to be chosen automatically.
@@ -199,6 +202,7 @@ def fit(
         run: a folder to keep choices, metrics and checkpoints in, and to go on from.
         quiet: whether to show no progress bars.
         start: what an earlier fit of the same networks found, to go on from.
+        watch: sees how a fit without a run's folder goes.
     """
     options = options or Options()
     target.check_kinds(options.likelihood, options.head)
@@ -211,6 +215,8 @@ def fit(
     plain, free = target.heads[-1:], options.head is None and options.max_steps is None
     latest = None if options.time_budget is None else began + CHOOSING_SHARE * options.time_budget
     chosen = _chosen(data, target, options, choose_key, run, latest)
+    notes = (f"sampled is a network with {chosen.model}: {chosen.reason}",)
+    LOGGER.info("%s", notes[0])
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
@@ -225,6 +231,7 @@ def fit(
     else:
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
+    LOGGER.info("%s", choices["explanation"])
     updates = max(1, round(slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
     student = make_student(target, options, turns * updates)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
@@ -243,11 +250,11 @@ def fit(
             students = sharing.reshaped(student.network, start.params, data.x)
             state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
         label = None if quiet else "distilling"
-        state, curve = follow(parts, state, choices["steps"], deadline=deadline, label=label)
+        state, curve = follow(parts, state, choices["steps"], deadline=deadline, label=label, watch=watch)
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
-    params, notes = parts.best(state), (f"sampled is a network with {chosen.model}: {chosen.reason}",)
+    params = parts.best(state)
     if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
         other = make_student(target, plainer, turns * updates)
@@ -341,7 +348,7 @@ def _tuned(
 
 def _filled_up(data: Data, queries: Queries | None) -> tuple[Data, Queries]:
     """Rows with columns of zeros up to one of few widths, unless somebody's own queries are not prepared for them."""
-    data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
+    data = jax.tree.map(np.asarray, data)
     if data.x.ndim != 2:
         return data, queries or _image_queries(min(data.x.shape[2:]))
     width = data.x.shape[1]

@@ -25,7 +25,7 @@ from darkbayes.outcomes.heads.base import Predicted
 from darkbayes.predict import said_together
 from darkbayes.teacher.chain import Chains, collect, nothing_kept, raise_on_failure, start_chains
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
-from darkbayes.types import Array, Data, Key
+from darkbayes.types import Array, Data, Key, WeightedData
 
 NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
@@ -122,7 +122,7 @@ def choose_model(
     split_key, try_key = sharing.split(key, 2)
     order = sharing.permutation(split_key, len(data.x))[:MOST_ROWS]
     cut = int(ASIDE * len(order))
-    aside, rest = (Data(np.asarray(data.x)[rows], np.asarray(data.y)[rows]) for rows in (order[:cut], order[cut:]))  # pyright: ignore[reportArgumentType]
+    aside, rest = (sharing.some_rows(data, rows) for rows in (order[:cut], order[cut:]))
     steps = min(most_steps or STEPS, STEPS)
     scores: dict[Model, np.ndarray | None] = {}
     passed_over: list[Model] = []
@@ -165,7 +165,7 @@ def choose_model(
 
 
 def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, steps: int) -> np.ndarray | None:
-    """The log likelihood of each row kept aside; None if the chains diverge, or predict nothing finite."""
+    """The weighted log likelihood of each row kept aside; None if the chains diverge, or predict nothing finite."""
     start_key, chain_key = sharing.split(key, 2)
     posterior = make_posterior(rest, target, model)
     half = max(steps // 2, 1)
@@ -177,7 +177,10 @@ def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, step
         return None
     scores = np.where(np.isnan(scores), -np.inf, scores)
     middle = np.median(scores)
-    return np.maximum(scores, middle - MOST_BELOW) if np.isfinite(middle) else None
+    if not np.isfinite(middle):
+        return None
+    weights = np.asarray(aside.weights / aside.weights.mean()) if isinstance(aside, WeightedData) else 1.0
+    return weights * np.maximum(scores, middle - MOST_BELOW)
 
 
 def _predicted(chain: MicrocanonicalChain, key: Key, x: Any) -> Any:

@@ -27,8 +27,10 @@ from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import sharing
 from darkbayes.fit.automatic import Fitted, Options, fit, predicted_by_draws, table_queries
+from darkbayes.fit.checks import drift, leaks
 from darkbayes.fit.choosing import Model, make_posterior
-from darkbayes.fit.insights import dependence
+from darkbayes.fit.insights import dependence, importance
+from darkbayes.fit.neighbour import compared, neighbour
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
@@ -82,11 +84,13 @@ def fit_folder(
     )
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
+        trees = beside.submit(neighbour, prepared, seed)
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
     content = to_onnx(fitted.student, fitted.params, schema)
     shipped = Shipped(out / MODEL, content=content)
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     facts, rows = _facts(prepared, fitted), []
+    facts |= {"leaks": leaks(prepared), "drift": drift(prepared)}
     if isinstance(schema, TableSchema):
         assert prepared.train_frame is not None
         courses = dependence(schema, prepared.train_frame, shipped.predict, seed)
@@ -96,6 +100,7 @@ def fit_folder(
         if isinstance(prepared.held_out_frame, dict):
             frame = prepared.held_out_frame
             facts["outside"] = check_outside(schema, frame, len(prepared.truth), *both, seed)
+            facts["importance"] = importance(columns, frame, prepared.truth, shipped.predict, seed)
     if plug is not None and prepared.held_out is not None:
         draw, facts["plug_in_steps"] = plug.result()
         predictions = {
@@ -106,6 +111,8 @@ def fit_folder(
             ),
         }
         rows = _scored(prepared, predictions, facts["draws"])
+        if (said := trees.result()) is not None:
+            facts["neighbour"] = compared(said, predictions["student"], prepared.truth)
         _keep(prepared, predictions, out)
         facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
         if guarantee is not None:

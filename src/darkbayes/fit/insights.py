@@ -5,11 +5,12 @@ the predictions are averaged over these rows. The grid of a number reaches beyon
 the model says of what it does not know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from darkbayes.estimates import estimate
 from darkbayes.outcomes import Prediction
 from darkbayes.tables.schema import Category, Frame, Number, TableSchema
 
@@ -19,6 +20,8 @@ POINTS = 41
 """Values of a number."""
 BEYOND = 0.25
 """How far the grid of a number reaches beyond the seen range, as a share of it."""
+MOST_ROWS, SHUFFLES = 1_000, 5
+"""Rows held out that the worth of a column is measured on, at most, and how often its values are exchanged."""
 MOST_COLUMNS = 12
 """Columns that are told, those first on which predictions depend most."""
 
@@ -46,6 +49,36 @@ def dependence(
             | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))}
         )
     return sorted(courses, key=lambda course: -course["effect"])[:MOST_COLUMNS]
+
+
+def importance(
+    columns: Sequence[str], frame: Frame, truth: np.ndarray, predict: Callable[[Frame], Prediction], seed: int = 0
+) -> list[dict[str, Any]]:
+    """What each column is worth on rows held out, the most first, in a form for JSON.
+
+    Args:
+        columns: their names.
+        frame: the rows.
+        truth: of these rows.
+        predict: makes predictions.
+        seed: where the randomness comes from.
+
+    Returns:
+        For each `column` the log likelihood a row that is lost, `mean` with its standard error `se`, when its values
+        are exchanged between rows.
+    """
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(len(truth))[:MOST_ROWS]
+    sample, truth = {name: values[rows] for name, values in frame.items()}, truth[rows]
+    base = predict(sample).log_prob(truth)
+    lost = {name: np.zeros(len(rows)) for name in columns}
+    for name in columns:
+        for _ in range(SHUFFLES):
+            order = rng.permutation(len(rows))
+            lost[name] += (base - predict(sample | {name: sample[name][order]}).log_prob(truth)) / SHUFFLES
+    each = [{"column": name} | estimate(values)._asdict() for name, values in lost.items()]
+    worth = [{"column": one["column"], "mean": one["value"], "se": one["error"]} for one in each]
+    return sorted(worth, key=lambda one: -one["mean"])
 
 
 def grid(column: Number | Category) -> np.ndarray:

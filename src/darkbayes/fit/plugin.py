@@ -29,10 +29,10 @@ KEPT_ASIDE = 0.2
 def plug_in(posterior: Posterior, data: Data, key: Key) -> tuple[Draw, int]:
     """The plug-in network's weights, and the number of steps that were found best."""
     order_key, look_key, fit_key = sharing.split(key, 3)
-    data = Data(*map(np.asarray, data))  # pyright: ignore[reportArgumentType]
+    data = jax.tree.map(np.asarray, data)
     order = sharing.permutation(order_key, len(data.x))
     cut = max(1, int(KEPT_ASIDE * len(order)))
-    aside, rest = (Data(data.x[rows], data.y[rows]) for rows in (order[:cut], order[cut:]))
+    aside, rest = (sharing.some_rows(data, rows) for rows in (order[:cut], order[cut:]))
     _, scores = _train(posterior, rest, aside, look_key, MOST_STRIDES)
     best = 1 + int(np.nanargmax(scores))
     strides = min(MOST_STRIDES, round(best * len(data.x) / len(rest.x)))
@@ -41,7 +41,7 @@ def plug_in(posterior: Posterior, data: Data, key: Key) -> tuple[Draw, int]:
 
 def _train(posterior: Posterior, data: Data, aside: Data, key: Key, strides: int) -> tuple[Draw, np.ndarray]:
     posterior, filled, examples = sharing.filled_rows(posterior, data)
-    aside, looked_at = Data(*map(sharing.fill_rows, aside)), sharing.whole(len(aside.x))
+    aside, looked_at = jax.tree.map(sharing.fill_rows, aside), sharing.whole(len(aside.x))
     batch = min(BATCH, len(data.x))
     draw, scores = _strides(posterior, filled, examples, batch, aside, looked_at, key, sharing.whole(strides))
     return draw, np.asarray(scores)

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
 from darkbayes.outcomes import OUTCOMES, ClassTarget, Target
 from darkbayes.outcomes.base import Choice
-from darkbayes.tables.columns import Column, Table, frame_of, target_of
+from darkbayes.tables.columns import Column, Table, frame_of, require_columns, target_of
 from darkbayes.tables.images import ImageFolder, infer_image_schema
 from darkbayes.tables.inference import infer_inputs, rows_with_target
 from darkbayes.tables.schema import Frame, Schema, TableSchema
-from darkbayes.types import Data
+from darkbayes.types import Data, WeightedData
 
 MOST_HELD_OUT = 10_000
 """Rows that are held out at most: more would not make scores more certain, and teach more where they are."""
@@ -82,6 +83,34 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
     return train, held
 
 
+def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
+    """What rows count for, as numbers; what cannot be is refused.
+
+    Args:
+        name: what messages call the weights.
+        values: one for each row.
+        rows: how many there are.
+
+    Returns:
+        The weights.
+
+    >>> check_weights("sample_weight", [1, 0.5, 2], 3).tolist()
+    [1.0, 0.5, 2.0]
+    """
+    try:
+        weights = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InvalidInput(f"{name} must hold numbers: {problem}") from None
+    if weights.shape != (rows,):
+        raise InvalidInput(f"{name} has shape {weights.shape}: give one weight for each of {rows:,} rows")
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise InvalidInput(f"{name} is {weights[bad[0]]:g} in row {bad[0]}: a weight is a finite number, 0 or more")
+    if not weights.any():
+        raise InvalidInput(f"{name} is zero in every row: give some rows a weight above zero")
+    return weights
+
+
 class Read(NamedTuple):
     """What was found out of a table: what a network reads, and what it predicts."""
 
@@ -138,6 +167,8 @@ def prepare_table(
     held_out: float = 0.2,
     seed: int = 0,
     split: tuple[np.ndarray, np.ndarray] | None = None,
+    weights: str | None = None,
+    balanced: bool = False,
 ) -> Prepared:
     """Decide what the columns are by the rows that train.
 
@@ -150,11 +181,19 @@ def prepare_table(
         held_out: the share of the rows to hold out.
         seed: where the split comes from.
         split: the rows to train on and to hold out, in place of a split at random.
+        weights: the column that says what each row counts for in training; rows of weight zero are left out.
+        balanced: whether all classes are to count alike.
 
     Returns:
         What a fit needs.
     """
     usable, notes = rows_with_target(table, targets), []
+    dropped, counts = table.rows - len(usable), np.ones(table.rows)
+    if weights is not None:
+        counts, ignore = _weights(table, weights, targets, usable), [*ignore, weights]
+        rows, usable = len(usable), usable[counts[usable] > 0]
+        notes.append(f"rows count for what {weights!r} says in training; scores count each row held out alike")
+        notes += [f"rows of weight zero are left out: {rows - len(usable)}"] * (rows > len(usable))
     columns = target_columns(table, targets, usable)
     kind = OUTCOMES.kind(columns, task, notes, likelihood)
     if split is None:
@@ -163,22 +202,49 @@ def prepare_table(
     else:
         train, held = split
     schema, choice, more = infer_schema(table, targets, kind, usable=usable, rows=train, ignore=ignore)
-    target, dropped = choice.target, table.rows - len(usable)
+    target = choice.target
     if dropped:
         notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]
     frames = [frame_of(table, schema, rows) for rows in (train, held)]
     values = [target_of(table, schema, rows) for rows in (train, held)]
-    data = [
+    data: list[Any] = [
         as_data(schema.encode(frame), target.encode(y)) if len(y) else None
         for frame, y in zip(frames, values, strict=True)
     ]
-    assert data[0] is not None
+    if balanced:
+        counts[train] *= _balanced(values[0], targets, kind)
+        notes.append(
+            "classes count alike in training: probabilities are those of a world in which they are as frequent"
+        )
+    learned_from: Any = data[0]
+    if weights is not None or balanced:
+        learned_from = WeightedData(learned_from.x, learned_from.y, jax.device_put(counts[train].astype(np.float32)))
     facts: dict[str, Any] = {"rows": table.rows, "trained": len(train), "held_out": len(held), "dropped": dropped}
     if choice.reason:
         facts["transform"] = choice.reason
     places = [table.place(row) for row in held.tolist()]
     truth = target.truth(values[1])
-    return Prepared(schema, data[0], data[1], truth, frames[0], frames[1], places, [*notes, *more], facts)
+    return Prepared(schema, learned_from, data[1], truth, frames[0], frames[1], places, [*notes, *more], facts)
+
+
+def _weights(table: Table, name: str, targets: Sequence[str], usable: np.ndarray) -> np.ndarray:
+    """What each row counts for, by a column; those that have no target need no weight."""
+    require_columns([name], list(table.columns), table.source)
+    if name in targets or table.columns[name].kind != "number":
+        why = "is the target" if name in targets else "does not hold numbers"
+        raise InvalidInput(f"{name!r} {why}: name a column of weights, numbers of 0 or more")
+    counts = np.zeros(table.rows)
+    counts[usable] = check_weights(f"{name!r}", table.columns[name].values[usable], len(usable))
+    return counts
+
+
+def _balanced(values: np.ndarray, targets: Sequence[str], kind: type[Target]) -> np.ndarray:
+    """What each row counts for where all classes count alike, and rows for one on average."""
+    strata = kind.strata(dict.fromkeys(targets, Column("text", values)))
+    if strata is None:
+        raise InvalidInput(f"classes cannot count alike where {', '.join(targets)!r} has none ({kind.task})")
+    _, codes, numbers = np.unique(np.asarray(strata, str), return_inverse=True, return_counts=True)
+    return len(codes) / (len(numbers) * numbers[codes])
 
 
 def fingerprint(path: Path) -> str:

@@ -102,6 +102,11 @@ def fill_rows(rows: Any) -> Array:
     return jax.device_put(np.asarray(rows)[np.arange(filled_up(len(rows), LEAST_ROWS)) % len(rows)])
 
 
+def some_rows(data: Data, rows: np.ndarray) -> Data:
+    """Some of the examples, in numpy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data)
+
+
 def real(number: Any) -> Array:
     """A number as an array, which ``jnp.asarray`` would compile a program for."""
     return jax.device_put(np.float32(number))
@@ -117,7 +122,7 @@ def filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Arra
     posterior.likelihood.check_targets(data.y)
     numbers = real(posterior.prior.precision), real(len(data.x))  # pyright: ignore[reportAttributeAccessIssue]
     posterior = eqx.tree_at(lambda posterior: (posterior.prior.precision, posterior.num_data), posterior, numbers)
-    return posterior, Data(*map(fill_rows, data)), whole(len(data.x))
+    return posterior, jax.tree.map(fill_rows, data), whole(len(data.x))
 
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:

@@ -4,7 +4,8 @@ The log density of a draw theta, estimated on a batch of M of the N examples, is
 
     log p(theta) + N/M sum_i log p(y_i | x_i, theta).
 
-`Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it.
+`Posterior.full_scale` is where the N/M comes from; nothing else in the package multiplies by it. Where examples have
+weights (`WeightedData`), each log p(y_i | x_i, theta) is multiplied by its own.
 """
 
 from functools import partial
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model.priors import Prior
 from darkbayes.outcomes.heads.base import Likelihood
-from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree
+from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree, WeightedData
 
 
 class Draw(NamedTuple):
@@ -59,9 +60,10 @@ class Posterior(eqx.Module):
     def log_prior(self, draw: Draw) -> Array:
         return self.prior.log_prob(draw.network) + self.likelihood.log_prior(draw.likelihood)
 
-    def log_likelihood(self, draw: Draw, batch: Data) -> Array:
-        """The log likelihood of each example, ``[batch]``."""
-        return self.distribution(draw, batch.x).log_prob(batch.y)
+    def log_likelihood(self, draw: Draw, batch: Data | WeightedData) -> Array:
+        """The log likelihood of each example, ``[batch]``, times its weight where examples have any."""
+        each = self.distribution(draw, batch.x).log_prob(batch.y)
+        return each * batch.weights if isinstance(batch, WeightedData) else each
 
     def full_scale(self, of_examples: PyTree) -> PyTree:
         """The sum over all N examples, estimated without bias from those of a batch along the first axis: N/M times."""

@@ -37,7 +37,7 @@ DOUBT = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Prediction(abc.ABC):
     """What is predicted of some rows, whoever predicts it: draws, a student, a plug-in network, an exported file.
 
@@ -56,6 +56,9 @@ class Prediction(abc.ABC):
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {len(self):,} rows"
 
     def __getitem__(self, rows: Any) -> Self:
         return dataclasses.replace(self, **{name: value[rows] for name, value in self.arrays().items()})
@@ -209,6 +212,14 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def encode(self, values: np.ndarray) -> np.ndarray:
         """What a network learns, from the values that files hold."""
+
+    def indicators(self, encoded: np.ndarray) -> np.ndarray:
+        """What is encoded as numbers that may be averaged, ``[rows, numbers]``."""
+        return np.asarray(encoded, np.float64).reshape(len(encoded), -1)
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> Any:
+        """What gradient boosting (`darkbayes.fit.neighbour`) predicts; None for an outcome that it knows nothing of."""
+        return None
 
     # Networks
 

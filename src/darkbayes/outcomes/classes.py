@@ -25,7 +25,7 @@ LEAST_ENTROPY = 0.01  # Nats that are added where entropies are compared by thei
 FLOOR = 1e-6  # Probabilities are clipped there where two predictions are compared.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClassPrediction(Prediction):
     """Class probabilities.
 
@@ -258,6 +258,12 @@ class ClassTarget(Target):
     def most_entropy(self) -> float:
         """The entropy of complete ignorance, in nats."""
         return math.log(len(self.classes))
+
+    def indicators(self, encoded: np.ndarray) -> np.ndarray:
+        return np.eye(len(self.classes))[encoded]
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> ClassPrediction:
+        return self.own_unit(ClassPrediction.from_probs(trees.probabilities(encoded, len(self.classes))))
 
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.classes import Softmax

@@ -32,7 +32,7 @@ RARE = 0.2  # How frequent their largest value may be, as a share of the most fr
 MOST_COUNT = 2**24  # Beyond it not every whole number is a float32.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CountPrediction(QuantityPrediction):
     """A mixture of negative binomial distributions.
 
@@ -171,6 +171,14 @@ class CountTarget(QuantityTarget):
         if not _countable(counts).all():
             raise InvalidInput(f"{self.name} holds {counts[~_countable(counts)][0]:g}, which is no count: leave it out")
         return counts.astype(np.float32).reshape(-1, 1)
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> CountPrediction:
+        counts = encoded[:, 0].astype(np.float64)
+        rate, before = trees.means(counts, "poisson")
+        # By the method of moments: what is left of the variance above that of Poisson counts.
+        dispersion = max(0.0, float(np.sum((counts - before) ** 2 - before) / np.sum(before**2)))
+        rate = rate[None, :, None]
+        return self.own_unit(CountPrediction.of_mixture(np.zeros_like(rate), rate, np.full_like(rate, dispersion)))
 
     def likelihood(self, kind: str | None = None) -> Any:
         from darkbayes.outcomes.heads.counts import NegativeBinomial, Poisson

@@ -45,7 +45,7 @@ PLAIN = 1e20  # Up to which, and down to whose inverse, all that is predicted ca
 NOISE_PRIOR = (1.0, 0.1)  # Shape and rate of the Gamma prior on the noise precision of a standardised target.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class NumberPrediction(QuantityPrediction):
     """A mixture of Gaussians for each output, or for its logarithm.
 
@@ -259,6 +259,13 @@ class NumbersTarget(QuantityTarget):
         if kind == "mixture":
             return MixtureHead(COMPONENTS, len(self.numbers), decompose=True, samples=SAMPLES)
         return GaussianHead(len(self.numbers), decompose=True)
+
+    def by_trees(self, trees: Any, encoded: np.ndarray) -> NumberPrediction:
+        means, variances = np.empty((2, 1, len(trees.new), encoded.shape[1]))
+        for place, values in enumerate(encoded.astype(np.float64).T):
+            means[0, :, place], before = trees.means(values)
+            variances[0, :, place] = np.mean((values - before) ** 2)
+        return self.own_unit(NumberPrediction.standard(np.zeros_like(means), means, variances))
 
     def own_unit(self, prediction: NumberPrediction) -> NumberPrediction:
         return super().own_unit(prediction.own_unit(self.numbers))

@@ -17,7 +17,7 @@ FAR = 6.0
 MOMENTS = ("mean", "std", "aleatoric_std", "epistemic_std")  # What is known of every quantity, ``[rows, outputs]``.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class QuantityPrediction(Prediction):
     """A mixture of distributions for each output of each row, and its moments in the target's own unit.
 

@@ -12,7 +12,12 @@ from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
 METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
-FITTED = {"student": "student (one network)", "sgld": "teacher", "sgd": "plug-in network"}
+FITTED = {
+    "student": "student (one network)",
+    "sgld": "teacher",
+    "sgd": "plug-in network",
+    "trees": "gradient boosting (scikit-learn)",
+}
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
 LABEL_WIDTH = 24  # How wide the first column may be in a terminal.

@@ -5,6 +5,7 @@ from darkbayes.student.following import Distilled as Distilled
 from darkbayes.student.following import distil as distil
 from darkbayes.student.loop import Distillation as Distillation
 from darkbayes.student.loop import Settings as Settings
+from darkbayes.student.loop import Snapshot as Snapshot
 from darkbayes.student.loop import distillation as distillation
 from darkbayes.student.many import side_by_side as side_by_side
 from darkbayes.student.network import Student as Student

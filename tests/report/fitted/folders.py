@@ -122,6 +122,10 @@ def build(path: Path, schema: TableSchema | ImageSchema, said: Said | None, **re
         **{"options": {"hidden": [50], "student_hidden": [100, 100], "chains": 4, "time_budget": 60.0}},
         **{"parameters": 11_803, "notes": ["a note <i>"], "plug_in_steps": 300},
     }
+    if said is not None and table:
+        worth = [{"column": column.name, "mean": 0.5, "se": 0.1} for column in schema.columns]
+        trees = [line | {"method": "trees"} for line in rows(said) if line["method"] == "sgd"]
+        facts |= {"importance": worth, "neighbour": {"rows": trees, "ahead": [0.4, 0.1]}, "leaks": [], "drift": []}
     diagnosis = {"verdict": {"code": "agree", "text": "the chains agree"}, "counts": {"agree": 1}, "warnings": []}
     content = {
         **{"experiment": "fit", "preset": "auto", "rows": rows(said) if said else []},

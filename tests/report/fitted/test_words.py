@@ -9,7 +9,7 @@ import pytest
 from darkbayes.files import write_arrays, write_json
 from darkbayes.report import pivot, terminal
 from darkbayes.report.fitted.folder import read_run
-from darkbayes.report.fitted.words import cautions, gain, unknown
+from darkbayes.report.fitted.words import cautions, gain, unknown, verdict
 from darkbayes.tables.schema import TableSchema
 from report.fitted.folders import CHOICES, COLUMNS, PRICE, RUN, build, course, held_out, numbers
 from scripts.readme import markdown
@@ -52,6 +52,25 @@ def test_doubt_that_does_not_grow_beyond_what_was_seen_is_a_caution(tmp_path):
     ) in cautions(read_run(tmp_path))
 
 
+def test_what_is_wrong_with_a_table_is_a_caution(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    facts = json.loads((tmp_path / "fit.json").read_text())
+    facts |= {"leaks": [{"column": "tax", "alone": 0.999, "next": 0.41}], "trained": 60}
+    facts |= {"drift": [{"column": name, "by": 0.5} for name in "abcd"], "dropped": 0}
+    facts["neighbour"]["ahead"] = [-0.2, 0.05]
+    write_json(tmp_path / "fit.json", facts)
+    run = read_run(tmp_path)
+    assert cautions(run) == [
+        "tax alone gives price away (over 99% of its variance on rows held out; the next column: 41%). Is it known "
+        "when you predict? If not, --ignore it.",
+        "Rows change along the file: a, b, c and 1 more differ between its first and last third. If it is in order of "
+        "time, these scores, on rows picked at random, flatter the model.",
+        "Only 60 rows to learn from: another sample would give another model.",
+        "Gradient boosting did better than the student: −0.200 ± 0.050 in log likelihood.",
+    ]
+    assert verdict(run) == "Use it with care: 4 cautions below."
+
+
 def test_a_student_that_is_worse_than_a_plug_in_network_is_called_so(folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     arrays = held_out(numbers(np.random.default_rng(0), PRICE))
@@ -64,6 +83,8 @@ def test_a_student_that_is_worse_than_a_plug_in_network_is_called_so(folder, tmp
     assert "The plug-in network did better than the student: −" in texts
     assert "does not speak for its teacher" in texts
     assert "too narrow" in run.words.trusted(run.held)
+    assert "Its intervals of price are too narrow: those that promise 90% hold" in texts
+    assert verdict(run).startswith("Of no use yet: answering price without looking")
 
 
 def test_chains_that_do_not_agree_and_a_budget_that_ran_out_are_cautions(tmp_path):

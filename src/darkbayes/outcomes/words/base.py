@@ -127,6 +127,14 @@ class Words(abc.ABC):
         """Whether its certainty can be trusted."""
 
     @abc.abstractmethod
+    def useless(self, held: HeldOut) -> bool:
+        """Whether answering without looking would do as well."""
+
+    @abc.abstractmethod
+    def broken(self, held: HeldOut) -> str:
+        """That it is surer than it should be, in a sentence; nothing where it keeps its promise."""
+
+    @abc.abstractmethod
     def noise_share(self, prediction: Any) -> float:
         """The share of the uncertainty that is noise; NaN where there is none."""
 

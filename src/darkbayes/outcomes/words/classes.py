@@ -14,6 +14,7 @@ from darkbayes.outcomes.words.text import listing, percent, short
 SURE = 0.9  # The probability from which a classifier is called sure of an answer.
 MOST_CONFUSED = 12  # Classes up to which there is a confusion matrix.
 RELIABILITY_BINS = 10
+GRID = np.linspace(0.0, 1.0, 201)  # Of false alarms, or recall, at which rankings are compared.
 DRAWS = 200  # Tests that are simulated to see what calibration error chance alone brings.
 VERDICTS = {
     "kept": "so these can be trusted on average.",
@@ -55,8 +56,19 @@ class ClassWords(Words):
         return (
             f"It was wrong on {round(wrong * held.rows):,} of {held.rows:,} {held.cases} ({percent(wrong)}). Always "
             f"answering {common}, the most common class, would be wrong on {percent(blind)}"
-            f"{': the model is of no use yet' * bool(wrong >= blind)}."
+            f"{': the model is of no use yet' * self.useless(held)}."
         )
+
+    def useless(self, held: HeldOut) -> bool:
+        most_common = np.bincount(held.y).max() / held.rows
+        return bool(held.student.right(held.y).mean() <= most_common)
+
+    def broken(self, held: HeldOut) -> str:
+        promise = confidence_promise(held.student, held.y)
+        if promise.verdict != "bold":
+            return ""
+        claimed, right = percent(float(held.student.probs.max(axis=1).mean())), percent(promise.measured.value)
+        return f"It is overconfident: it claimed to be right on {claimed}, and was on {right}."
 
     def trusted(self, held: HeldOut) -> str:
         confidence, right = held.student.probs.max(axis=1), held.student.right(held.y)
@@ -103,7 +115,8 @@ class ClassWords(Words):
         return Example(answer, self.classes[truth], noise, doubt, order[0] == truth)
 
     def trust(self, held: HeldOut) -> list[Picture]:
-        return [self._reliability(held), *([self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else [])]
+        confusion = [self._confusion(held)] if len(self.classes) <= MOST_CONFUSED else []
+        return [self._reliability(held), *confusion, *self._rankings(held)]
 
     def _reliability(self, held: HeldOut) -> Curves:
         """The share of right answers in bins of the probability of the answer, where there are any."""
@@ -124,6 +137,41 @@ class ClassWords(Words):
             begin=80 / len(self.classes) if len(self.classes) < 4 else 0.0,
             promise=True,
         )
+
+    def _rankings(self, held: HeldOut) -> list[Curves]:
+        """How well probabilities put rows in order: ROC and precision against recall, of two classes or the mean."""
+        present = [k for k in range(len(self.classes)) if 0 < np.sum(held.y == k) < held.rows]
+        chosen = present[1:] if len(self.classes) == 2 else present
+        if not chosen:
+            return []
+        of_whom = f"of {self.classes[1]}" if len(self.classes) == 2 else "over classes, each against the others"
+        roc, recall, said = {}, {}, ("", "")
+        for method, judged in held.methods.items():
+            each = [ranking(judged.prediction.probs[:, k], held.y == k) for k in chosen]
+            found, precision, areas, averages = zip(*each, strict=True)
+            roc[method], recall[method] = ((100 * GRID, 100 * np.mean(part, axis=0)) for part in (found, precision))
+            if method == "student":
+                said = short(float(np.mean(areas))), short(float(np.mean(averages)))
+        area, average = said
+        return [
+            Curves(
+                title="Does it rank well? (ROC)",
+                caption=f"Area under the student's curve {of_whom}: {area}; 0.5 is guessing, the dashed line.",
+                alt=f"ROC curves of student, teacher and plug-in network; the student's area is {area}.",
+                x="false alarms (%)",
+                y="found (%)",
+                curves=roc,
+                promise=True,
+            ),
+            Curves(
+                title="Precision and recall",
+                caption=f"The student's average precision {of_whom}: {average}.",
+                alt=f"Precision against recall of student, teacher and plug-in network; the student's: {average}.",
+                x="recall: found (%)",
+                y="precision: right when it says so (%)",
+                curves=recall,
+            ),
+        ]
 
     def _confusion(self, held: HeldOut) -> Confusion:
         number, answers = len(self.classes), held.student.log_probs.argmax(axis=1)
@@ -150,6 +198,30 @@ class ClassWords(Words):
             return {f"probability of {self.classes[1]}": 100 * aim[:, 1]}, "probability (%)"
         changing = np.argsort(-np.ptp(aim, axis=0), kind="stable")[:MOST_LINES]
         return {self.classes[k]: 100 * aim[:, k] for k in sorted(changing.tolist())}, "probability (%)"
+
+
+def ranking(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """How well scores tell rows apart: at `GRID`, what share is found for a share of false alarms, and the precision.
+
+    Besides, the area under the first, where rows of the same score count by half; and the average precision.
+
+    >>> roc, precision, area, average = ranking(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False]))
+    >>> round(area, 2), round(average, 3)
+    (0.75, 0.833)
+    """
+    order = np.argsort(-scores, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # The last row of each score.
+    right = np.cumsum(positive[order])[last]
+    found, alarms = right / right[-1], (last + 1 - right) / max(len(scores) - right[-1], 1)
+    precision = right / (last + 1)
+    found, alarms = np.append(0.0, found), np.append(0.0, alarms)
+    average = float(np.sum(np.diff(found) * precision))
+    return (
+        np.interp(GRID, alarms, found),
+        precision[np.minimum(np.searchsorted(found[1:], GRID), len(precision) - 1)],
+        float(np.trapezoid(found, alarms)),
+        average,
+    )
 
 
 def binned(confidence: np.ndarray, right: np.ndarray, bins: int) -> tuple[np.ndarray, ...]:

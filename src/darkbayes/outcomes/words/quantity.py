@@ -49,14 +49,28 @@ class QuantityWords(Words):
 
     def how_good(self, held: HeldOut) -> str:
         half, most = np.quantile(self._missed(held), [0.5, 0.9])
-        median = float(np.median(held.y))
-        usual = float(np.median(np.abs(held.y - median)))
+        median, usual = self._blind(held)
         text = (
             f"Half of its predictions of {self.name} were off by less than {short(half)}, nine in ten by less than "
             f"{short(most)}. Always answering {short(median)}, the median, would be off by less than {short(usual)} "
             "half of the time"
         )
-        return f"{text}: the model is of no use yet." if half >= usual else f"{text}."
+        return f"{text}: the model is of no use yet." if self.useless(held) else f"{text}."
+
+    def _blind(self, held: HeldOut) -> tuple[float, float]:
+        """The median, and how far off it is half of the time."""
+        median = float(np.median(held.y))
+        return median, float(np.median(np.abs(held.y - median)))
+
+    def useless(self, held: HeldOut) -> bool:
+        return bool(np.median(self._missed(held)) >= self._blind(held)[1])
+
+    def broken(self, held: HeldOut) -> str:
+        promise = interval_promise(held.methods["student"].position)
+        if promise.verdict != "bold":
+            return ""
+        share = percent(promise.measured.value)
+        return f"Its intervals of {self.name} are too narrow: those that promise {LEVEL:.0%} hold {share}."
 
     def trusted(self, held: HeldOut) -> str:
         low, high = held.student.interval(LEVEL)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
+from darkbayes.estimates import Estimate
 from darkbayes.outcomes.pictures import Picture
 from darkbayes.outcomes.words.base import Example, HeldOut, Words
+from darkbayes.outcomes.words.text import with_error
 from darkbayes.report import teachers
 from darkbayes.report.figures import Drawing, learning_curves
 from darkbayes.report.fitted import words
@@ -20,6 +22,7 @@ from darkbayes.report.tables import METRICS, Table, number, pivot
 from darkbayes.tables.schema import Category
 
 MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
+MOST_WORTH = 8  # Columns whose worth is told.
 MOST_ROWS = 8  # The most uncertain rows that are shown.
 MOST_LETTERS = 40  # Of a value in the table of the most uncertain rows.
 LEAST_CURVE = 3  # Points that a curve over time must have.
@@ -40,7 +43,8 @@ def write_fitted(folder: Path) -> Path:
         words=words,
         teachers=teachers,
         metrics=METRICS,
-        scores=pivot(run.results),
+        scores=pivot(run.results | {"rows": run.results["rows"] + run.facts.get("neighbour", {}).get("rows", [])}),
+        worth=_worth(run),
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),
         along=_cards(run.along),
         least_sure=_least_sure(run, outputs),
@@ -68,6 +72,13 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[tuple[str, Drawing
     titles = (f"{own.name}: {picture.title}" if several else picture.title for own, picture in pictures)
     pairs = zip(titles, (picture for _, picture in pictures), strict=True)
     return [(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
+
+
+def _worth(run: FittedRun) -> Table | None:
+    """What each column is worth, where that was measured."""
+    each = run.facts.get("importance", [])[:MOST_WORTH]
+    rows = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in each]
+    return Table("", ["column", "log likelihood lost"], rows, []) if rows else None
 
 
 def _learning(run: FittedRun) -> Drawing | None:

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from darkbayes.estimates import estimate
+from darkbayes.estimates import Estimate, estimate
 from darkbayes.metrics import KeptGain, kept_gain
 from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
 
+FEW_TRAINED = 100  # Rows to learn from below which another sample would give another model.
 FEW_HELD_OUT = 100  # Rows held out below which the scores are said to be rough.
 MUCH, LITTLE = 0.5, 0.2  # Shares of doubt from which more rows would help most, and below which they would help little.
 APART = 0.15  # The difference of two shares of noise from which student and teacher are said to disagree.
@@ -63,9 +64,51 @@ def guarantee_line(facts: dict[str, Any]) -> str:
     return "; ".join(given[part] for part in ("promise", "luck", "change") if part in given)
 
 
+def verdict(run: FittedRun) -> str:
+    """What to do with the model, in a sentence."""
+    if run.held is None:
+        return "Nobody knows yet how good it is."
+    useless = [own.name for own, one in run.words.outputs(run.held) if own.useless(one)]
+    if useless:
+        return f"Of no use yet: answering {listing(useless)} without looking would do as well."
+    number = len(warnings(run))
+    if not number:
+        return f"Good to use on {run.cases} like these."
+    return f"Use it with care: {number} caution{'s' * (number > 1)} below."
+
+
 def cautions(run: FittedRun) -> list[str]:
     """What a reader must know before relying on the model."""
-    held, texts = run.held, []
+    texts = warnings(run)
+    reasons: dict[str, list[str]] = {}
+    for name, reason in run.ignored.items():
+        reasons.setdefault(reason, []).append(name)
+    texts += [f"Left out: {listing(names)} ({reason})." for reason, names in reasons.items()]
+    if run.facts.get("dropped"):
+        texts.append(f"{run.facts['dropped']:,} rows have no {run.words.name}, and were left out.")
+    return texts
+
+
+def _of_the_table(run: FittedRun) -> list[str]:
+    """What may be wrong with the rows themselves."""
+    texts = [
+        f"{leak['column']} alone gives {run.words.name} away ({percent(leak['alone'])} of its variance on rows held "
+        f"out; the next column: {percent(leak['next'])}). Is it known when you predict? If not, --ignore it."
+        for leak in run.facts.get("leaks", [])
+    ]
+    if drifting := [one["column"] for one in run.facts.get("drift", [])]:
+        texts.append(
+            f"Rows change along the file: {listing(drifting, 3)} differ{'s' * (len(drifting) == 1)} between its first "
+            "and last third. If it is in order of time, these scores, on rows picked at random, flatter the model."
+        )
+    if run.facts["trained"] < FEW_TRAINED:
+        texts.append(f"Only {run.facts['trained']} {run.cases} to learn from: another sample would give another model.")
+    return texts
+
+
+def warnings(run: FittedRun) -> list[str]:
+    """What speaks against relying on the model."""
+    held, texts = run.held, _of_the_table(run)
     if held is not None and held.rows < FEW_HELD_OUT:
         texts.append(f"Only {held.rows} {run.cases} were held out: all scores are rough.")
     if run.stopped_at is not None:
@@ -89,6 +132,11 @@ def cautions(run: FittedRun) -> list[str]:
                 f"{signed(behind)} in log likelihood. More time (--time-budget) may help"
                 f"{', or a larger student (--student-hidden)' if run.columns else ''}."
             )
+        texts += [text for own, one in run.words.outputs(held) if (text := own.broken(one))]
+        if "neighbour" in run.facts:
+            ahead = Estimate(*run.facts["neighbour"]["ahead"])
+            if ahead.value is not None and ahead.clear and ahead.value < 0:
+                texts.append(f"Gradient boosting did better than the student: {signed(ahead)} in log likelihood.")
         own = gain(held).own
         if own.clear and own.value < 0:
             texts.append(f"The plug-in network did better than the student: {signed(own)} in log likelihood.")
@@ -97,12 +145,6 @@ def cautions(run: FittedRun) -> list[str]:
         "certainty there for knowledge."
         for name, columns in _blind(run).items()
     ]
-    reasons: dict[str, list[str]] = {}
-    for name, reason in run.ignored.items():
-        reasons.setdefault(reason, []).append(name)
-    texts += [f"Left out: {listing(names)} ({reason})." for reason, names in reasons.items()]
-    if run.facts.get("dropped"):
-        texts.append(f"{run.facts['dropped']:,} rows have no {run.words.name}, and were left out.")
     return texts
 
 

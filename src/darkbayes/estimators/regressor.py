@@ -1,0 +1,144 @@
+"""The estimator of numbers."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import assert_all_finite, check_consistent_length
+
+from darkbayes.errors import InvalidInput, require_share
+from darkbayes.estimators.base import Distilled, counted, one_per_row, target_names
+from darkbayes.fit import infer_schema
+from darkbayes.outcomes import OUTCOMES, NumberTarget
+from darkbayes.outcomes.base import AUTO
+from darkbayes.tables.columns import from_columns
+
+
+class DistilledRegressor(RegressorMixin, Distilled):
+    """Predicts a number with its uncertainty, about apart into noise and what is not known for lack of data.
+
+    A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All
+    choices are made automatically; the target is modelled by its logarithm where that does better.
+
+    Args:
+        hidden: the widths of the hidden layers of the network that is sampled; None for those that predict best on
+            rows set aside.
+        activation: what comes after each of them, such as "silu", the default, or "relu".
+        student_hidden: the widths of the network that predicts.
+        chains: how many chains sample side by side; more of them show better whether they agree.
+        effort: how much work to do, as a multiple of the usual amount, which follows from the size of the table.
+        time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
+            the machine's speed.
+        max_steps: the steps that each chain may take, on every machine alike; None for as many as are needed.
+        likelihood: how the sampled network speaks of the target: one-noise or input-noise; poisson or
+            negative-binomial for counts. None for the one that predicts best on rows set aside.
+        head: how the student does: mixture (the default) or gaussian.
+        prior: the precision of the prior on biases; on weights it is so many times as large as a unit has inputs. None
+            for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
+        guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
+            the rows calibrate it, and nothing is learnt from them. None for the student's own intervals.
+        kinds: what columns are, where it is not to be guessed: "number", "category", "date" or "text", by their names.
+        random_state: a number for results that can be repeated.
+        warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns: chains begin at
+            draws that were kept, and find their settings and burn in anew; the student begins with its weights. What
+            chains drew before counts no more.
+        verbose: whether to say what is done and how far it is, by the log ``darkbayes``; where nobody listens to it, on
+            standard error.
+        callbacks: functions that are called about twice a second with where the fit stands
+            (`darkbayes.student.Snapshot`: `step`, `loss`, `divergence`, and the `state`, whose arrays are only valid
+            during the call). What one raises ends the fit.
+
+    Attributes:
+        schema_: what the columns are, and how the target is modelled.
+        notes_: what was decided about the columns, in words.
+        options_: what was chosen of the networks.
+        choices_: how the teacher was run.
+        diagnosis_: whether its chains agree and the student follows, as `darkbayes.student.Diagnosis.as_dict` tells it.
+        params_, draws_: the weights of the student, and draws of the teacher's.
+        n_features_in_, feature_names_in_: as in scikit-learn.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from rows `X` and their numbers `y`, ``[rows]``, or several of each, ``[rows, targets]``.
+
+        Args:
+            X: the rows.
+            y: the numbers.
+            sample_weight: what each row counts for: its log likelihood is multiplied by it, so that a row of weight 2
+                is as good as two rows. None for 1.
+
+        Returns:
+            Itself.
+        """
+        X, y, weights = counted(X, y, sample_weight)
+        table = self._read(X, reset=not self._goes_on())
+        values = _numbers(self, X, y)
+        if self._goes_on():
+            if values.shape[1:] != (len(self._target.names),) * (values.ndim - 1):
+                raise InvalidInput(f"y has shape {values.shape}, but {self._target.name} was learnt: give the same")
+            return self._learn(table, values, weights, self.schema_, self._split(table.rows))
+        names = target_names(y, values, table)
+        columns = from_columns(dict(zip(names, np.atleast_2d(values.T), strict=True))).columns
+        together = dataclasses.replace(table, columns=table.columns | columns)
+        split = self._split(table.rows)
+        task = NumberTarget.task if self.likelihood is None else AUTO
+        kind = OUTCOMES.kind(columns, task, [], self.likelihood)
+        schema, _, self.notes_ = infer_schema(
+            together, names, kind, usable=np.arange(table.rows), rows=split[0], chosen=True
+        )
+        return self._learn(table, values, weights, schema, split)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Points, or points and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
+
+        A point is the mean, or the median of a target that is modelled by its logarithm.
+        """
+        prediction = self.predict_dist(X)
+        return tuple(map(_flat, (prediction.aim, prediction.std))) if return_std else _flat(prediction.aim)
+
+    def predict_interval(self, X: Any, level: float | Sequence[float] | None = None) -> np.ndarray:
+        """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several.
+
+        By default the level is that of the guarantee, or 0.9. Of several levels, those of each lie along a last axis:
+        ``[rows, 2, levels]``.
+        """
+        levels = () if level is None else tuple(np.ravel(level).tolist())
+        for one in levels:
+            require_share("level", one)
+        prediction = self.predict_dist(X)
+        ends = [
+            np.stack(list(map(_flat, prediction.interval(one))), axis=-1) for one in levels or (self._target.level,)
+        ]
+        return ends[0] if level is None or np.ndim(level) == 0 else np.stack(ends, axis=-1)
+
+    def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The mean log density of the rows' numbers, by their weights, in their own unit; larger is better."""
+        scores = self.predict_dist(X).log_prob(self._target.truth(_numbers(self, X, y)))
+        return float(np.average(scores, weights=sample_weight))
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
+    """Without the axis of the targets where there is one alone."""
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
+    """The targets as numbers, one for each row, or several."""
+    targets = None if y is None else np.asarray(y)
+    if targets is not None and targets.ndim == 2 and targets.shape[1] > 1:
+        check_consistent_length(X, targets)
+    else:
+        targets = one_per_row(estimator, X, y)
+    if np.iscomplexobj(targets):
+        raise InvalidInput(f"Complex data not supported: y has type {targets.dtype}")
+    assert_all_finite(targets, input_name="y")
+    targets = targets.astype(np.float64)
+    assert_all_finite(targets, input_name="y")
+    return targets
