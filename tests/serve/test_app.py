@@ -400,7 +400,7 @@ def described(clients):
     return [(client, client.get("/openapi.json").json()) for client in (clients["houses"], clients["digits"])]
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(rng=st.randoms(use_true_random=False), images=st.integers(0, 4))
 def test_no_request_makes_it_fail(described, rng, images):
     client, openapi = described[images == 0]

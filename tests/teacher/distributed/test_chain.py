@@ -235,54 +235,51 @@ REPEATED = {"step_size": 4e-3, "burn_in": 2, "num_draws": 20, "num_chains": 4, "
 """A run of two processes that is done whole, and once more with a kill."""
 
 
-def runs_of(workers: int) -> dict[str, Any]:
-    common = {"num_chains": 600, "trajectory": LENGTHS[:workers]}
-    runs = {
-        "coarse": common | {"step_size": {2: 8e-3, 4: 2e-3}[workers], "burn_in": 40, "num_draws": 40},
-        "fine": common | {"step_size": {2: 4e-4, 4: 2e-4}[workers], "burn_in": 60, "num_draws": 160},
-    }
-    if workers == 2:
-        runs["measured"] = {"step_size": 4e-4, "burn_in": 1, "num_draws": 12, "num_chains": 2, "trajectory": 5}
-        runs["whole"] = REPEATED | {"at": [[1.0, 1.0], [0.0, 2.0]]}
-    return runs
+COMMON = {"num_chains": 600, "trajectory": LENGTHS}
+RUNS: dict[int, dict[str, Any]] = {
+    2: {"whole": REPEATED | {"at": [[1.0, 1.0], [0.0, 2.0]]}},
+    4: {
+        "coarse": COMMON | {"step_size": 2e-3, "burn_in": 40, "num_draws": 40},
+        "fine": COMMON | {"step_size": 2e-4, "burn_in": 60, "num_draws": 160},
+    },
+}
+"""What so many processes run."""
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ended]:
     """What so many processes leave, run once."""
-    return functools.cache(lambda workers: run_processes(tmp_path_factory.mktemp("all"), workers, runs_of(workers)))
+    return functools.cache(lambda workers: run_processes(tmp_path_factory.mktemp("all"), workers, RUNS[workers]))
 
 
-@pytest.mark.parametrize("workers", [4])
-def test_all_processes_get_the_same_draws(workers: int, ended: Callable[[int], Ended]) -> None:
-    done = ended(workers)
-    assert done.codes == [0] * workers, done.said
-    for name, run in runs_of(workers).items():
+def test_all_processes_get_the_same_draws(ended: Callable[[int], Ended]) -> None:
+    done = ended(4)
+    assert done.codes == [0] * 4, done.said
+    for name, run in RUNS[4].items():
         draws = [found[f"{name}.draws"] for found in done.found]
-        assert draws[0].shape == (workers * run["num_chains"], run["num_draws"], 2)
+        assert draws[0].shape == (4 * run["num_chains"], run["num_draws"], 2)
         assert len(np.unique(draws[0].reshape(-1, 2), axis=0)) == draws[0].size // 2
         for other in draws[1:]:
             np.testing.assert_array_equal(other, draws[0])
 
 
-@pytest.mark.parametrize("workers", [4])
 @pytest.mark.parametrize("name", ["coarse", "fine"])
 def test_chains_that_travel_have_the_law_of_their_tours(
-    workers: int, name: str, ended: Callable[[int], Ended], z_scores: Any
+    name: str, ended: Callable[[int], Ended], z_scores: Any
 ) -> None:
     """With a coarse step the exact law and not the posterior, with a fine one both; five entries at |z| < 4.
 
     Fails by chance with probability 3e-4 a comparison for another seed.
     """
-    draws = ended(workers).found[0][f"{name}.draws"].astype(np.float64)
+    draws = ended(4).found[0][f"{name}.draws"].astype(np.float64)
 
     def scores(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         centred = draws - mean
         outer = np.einsum("cti,ctj->cij", centred, centred) / draws.shape[1]
         return np.append(z_scores(draws.mean(axis=1), mean), z_scores(outer, covariance)[np.triu_indices(2)])
 
-    assert np.abs(scores(*law_of_tours(workers, runs_of(workers)[name]["step_size"]))).max() < 4
-    from_posterior = np.abs(scores(*posterior_moments(workers))).max()
+    assert np.abs(scores(*law_of_tours(4, RUNS[4][name]["step_size"]))).max() < 4
+    from_posterior = np.abs(scores(*posterior_moments(4))).max()
     assert from_posterior < 4 if name == "fine" else from_posterior > 10
 
 
