@@ -24,7 +24,7 @@ COLUMNS = (
     Category("colour", ("red", "grün", "blue"), flagged=True),
     Number("when", center=1.7e9, scale=3e3, fill=1.7e9, flagged=True, low=1.6e9, high=1.8e9, whole=True),
     Category("size", ("S", "L"), flagged=False),
-    Number("price", center=-3.0, scale=250.0, fill=0.0, flagged=True, low=-900.0, high=900.0, whole=False),
+    Number("price", center=-3.0, scale=250.0, fill=700.0, flagged=True, low=-900.0, high=900.0, whole=False),
 )
 PRICE = NumberTarget("price", "identity", center=22.5, scale=9.2, low=5.0, high=50.0)
 LOG_PRICE = dataclasses.replace(PRICE, transform="log", center=3.0, scale=0.4)
