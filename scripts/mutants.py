@@ -195,7 +195,8 @@ def passes(tests: list[str], mutant: Mutant | None, most_cpu: int) -> bool:
         os.dup2(log, 2)
         try:
             if mutant is not None:
-                sys.meta_path.insert(0, Loader(mutant))
+                sys.meta_path.insert(0, loader := Loader(mutant))
+                importlib.import_module(loader.name)  # Now: pytest would import files with doctests by itself.
             status = int(pytest.main(["-x", "-q", "-n", "0", "--no-header", "--tb=line", *UNREWRITTEN, *tests]))
         except BaseException:
             traceback.print_exc()
