@@ -57,6 +57,7 @@ NAMES = Names(
         "wrong_requests": "wrong requests",
         "refused": "refused with the reason (4xx)",
         "server_errors": "failed (5xx)",
+        "killed_percent": "killed (% of those that are no equivalents)",
     },
     tables={
         **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD ever does"),

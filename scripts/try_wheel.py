@@ -33,13 +33,13 @@ def table(folder: Path) -> None:
     """Fit a table for a moment, predict its rows, and those of a student of an earlier version."""
     _run(folder, "darkbayes", "data", "get", "boston", "--out", ".")
     _run(folder, "darkbayes", "fit", "boston.csv", "--target", "MEDV", "--time-budget", "5s", "--out", "run", "--quiet")
-    for model, rows in (("run", "boston.csv"), (FIXTURE / "student.onnx", FIXTURE / "rows.csv")):
+    for model, rows in (("run", "boston.csv"), (FIXTURE / "run", FIXTURE / "rows.csv")):
         _run(folder, "darkbayes", "predict", model, rows, "-o", "predictions.csv", "--quiet")
 
 
 def serve(folder: Path) -> None:
     """Serve a student of an earlier version, and ask whether it is well."""
-    command = [folder / "bin" / "darkbayes", "serve", FIXTURE / "student.onnx", "--port", "0", "--quiet"]
+    command = [folder / "bin" / "darkbayes", "serve", FIXTURE / "run", "--port", "0", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         try:
             assert service.stdout is not None

@@ -189,10 +189,10 @@ def test_ece_of_certainty_is_the_share_of_errors() -> None:
 
 
 def test_ece_of_many_is_the_mean_gap_over_fifteen_bins() -> None:
-    """All right in every other bin, so that gaps of other bins would cancel; certainty belongs to the last bin."""
+    """Right and wrong bin by bin, so that the gaps of other bins would cancel; certainty belongs to the last bin."""
     confidence = np.append(0.5 + (np.arange(300) + 0.5) / 602, [1.0] * 30)
     places = np.append(np.digitize(confidence[:300], np.arange(1, 15) / 15), [14] * 30)
-    right = (places % 2 == 0) & (confidence < 1.0)
+    right = ((places % 2 == 1) | (places == 14)) & (confidence < 1.0)
     gaps = [(places == place).mean() * abs((right - confidence)[places == place].mean()) for place in range(7, 15)]
     prediction = classes(*np.stack([confidence, 1 - confidence], axis=1).tolist())
     assert metrics.ece(prediction, np.where(right, 0, 1)) == pytest.approx(sum(gaps), rel=1e-9)
