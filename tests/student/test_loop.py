@@ -64,6 +64,12 @@ def counting(chain: CountingChain, **settings: int) -> tuple[db.student.Distilla
     return parts, parts.burn(parts.init(jax.random.key(0)), np.int32(chain.burn_in))
 
 
+def test_the_defaults_are_those_of_algorithm_1() -> None:
+    assert db.Settings() == db.Settings(
+        num_chains=1, query_batch=100, update_every=1, updates=1, reservoir=0, reservoir_picks=1, restarts=1
+    )
+
+
 def test_the_student_hears_of_every_draw_after_burn_in_by_default() -> None:
     parts, state = counting(CountingChain(burn_in=5))
     state, loss = parts.advance(state, np.int32(3))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables import frame_of, from_columns, read_table, target_of
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES, infer_inputs
-from darkbayes.tables.schema import REACH, Category, Number
+from darkbayes.tables.schema import REACH, Category, Number, schema_from_dict, schema_to_dict
 from tables.understanding import infer_schema, rows
 
 
@@ -32,6 +33,7 @@ def test_columns_become_numbers_and_categories_with_the_statistics_of_the_rows_t
     assert category == Category("b", ("blue", "red"), flagged=False)
     assert isinstance(found.schema.target, NumberTarget)
     assert (found.schema.target.low, found.schema.target.high) == (0.25, 19.25)
+    assert schema_from_dict(json.loads(json.dumps(schema_to_dict(found.schema)))) == found.schema
     inputs = found.schema.encode(frame_of(table, found.schema))
     assert inputs.shape == (30, 4)
     assert inputs[4].tolist() == [pytest.approx((100 - squares.mean()) / squares.std(), rel=1e-5), 1, 1, 0]
@@ -178,7 +180,8 @@ def refused(table, told, target="y", **options):
         (rows(lambda k: (f"2021-03-{k % 28 + 1:02d}", 1, k)), "'a' holds dates or times, such as '2021-03-01'"),
         (rows(lambda k: (f"{k % 28 + 1}.3.21 12:30", 1, k)), "'a' holds dates or times"),
         (rows(lambda k: (f"{k % 24}:30", 1, k)), "'a' holds dates or times"),
-        (rows(lambda k: ("inf" if k == 5 else k, 1, k)), "'a' is infinite in line 7"),
+        (rows(lambda k: ("inf" if k == 5 else k, 1, k)), "'a' is infinite in line 7: correct"),
+        (rows(lambda k: ("inf" if k in (5, 8) else k, 1, k)), r"'a' is infinite in line 7 \(2 such cells\)"),
         (rows(lambda k: (f'"{k},5"', 1, k)), "'a' holds numbers with commas, such as '0,5'"),
         (
             rows(good).encode() + b"M\xfcnchen,1,2\n",
