@@ -13,6 +13,7 @@ The sample is drawn by hashes, so that it stays much the same when the files cha
 import argparse
 import ast
 import contextlib
+import copy
 import hashlib
 import importlib
 import importlib.abc
@@ -96,8 +97,9 @@ def others(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             other = value + 1 if isinstance(value, int) else 2 * value or 1.0
             yield f"{value} -> {other}", ast.Constant(other)
         case ast.If(test) | ast.IfExp(test) if not isinstance(test, ast.UnaryOp | ast.Compare):
-            fields = {name: getattr(node, name) for name in node._fields}
-            yield "condition turned round", type(node)(**fields | {"test": ast.UnaryOp(ast.Not(), test)})
+            other: Any = copy.copy(node)
+            other.test = ast.UnaryOp(ast.Not(), test)
+            yield "condition turned round", other
         case ast.Expr(ast.Call() as call):
             yield f"no {ast.unparse(call.func)}(...)", ast.Pass()
         case ast.Call(function, [only], []) if not isinstance(only, ast.Starred):
