@@ -2,12 +2,14 @@
 
 python scripts/mutants.py                 run what is left of the sample, and write the results
 python scripts/mutants.py --part metrics  one part of it only, and write nothing
-python scripts/mutants.py --list          what the sample is, and what became of each
+python scripts/mutants.py --write         run nothing, and write the results of what was run so far
+python scripts/mutants.py --list          what the sample is
 
 A mutant is a file with one number, comparison, sign or condition changed, or one call left out. It is made in memory,
 in a process forked from one that has loaded the libraries, and must fail one of the tests that tests/mutants.toml
-names for it. What was killed is remembered (runs/mutants.jsonl) as long as its line stays; survivors are run again.
-The sample is drawn by hashes, so that it stays much the same when the files change.
+names for it. What was killed is remembered (runs/mutants.jsonl) as long as its line stays; survivors are run again,
+after those that never were, so that one may stop at any time. The sample is drawn by hashes, so that it stays much
+the same when the files change.
 """
 
 import argparse
@@ -219,31 +221,29 @@ def passes(tests: list[str], mutant: Mutant | None, most_cpu: int) -> bool:
     return False
 
 
-def judge(mutants: list[Mutant]) -> dict[str, bool]:
-    """Whether each is killed, by name; what is remembered of those killed before is not tried again."""
+def remembered() -> dict[str, bool]:
+    """Whether each that was run was killed in the end."""
     lines = REMEMBERED.read_text("utf-8").splitlines() if REMEMBERED.exists() else []
-    killed = set(map(json.loads, lines))
-    left = [one for one in mutants if one.name not in killed and one.name not in equivalents()]
+    return dict(map(json.loads, lines))
+
+
+def judge(mutants: list[Mutant]) -> None:
+    """Run those that were not killed before, and remember what became of them."""
+    killed = remembered()
+    left = [one for one in mutants if not killed.get(one.name) and one.name not in equivalents()]
     most_cpu = {}
-    for number, one in enumerate(left):
+    # Those that were never run come first: one may stop at any time.
+    for number, one in enumerate(sorted(left, key=lambda one: one.name in killed)):
         tests = [str(ROOT / test) for test in SETTINGS[one.part]["tests"]]
         if one.part not in most_cpu:
             before = _cpu()
             if not passes(tests, None, MOST_SECONDS):
                 sys.exit(f"the tests of {one.part} fail without a mutant: see {LOG}")
             most_cpu[one.part] = 30 + 5 * round(_cpu() - before)
-            print(f"{one.part}: {_cpu() - before:.0f} s of a processor for its tests", flush=True)
-        before = _cpu()
         died = not passes(tests, one, most_cpu[one.part])
-        print(
-            f"{number + 1}/{len(left)} {_cpu() - before:.0f} s {'killed' if died else 'SURVIVED'} {one.name}",
-            flush=True,
-        )
-        if died:
-            killed.add(one.name)
-            with REMEMBERED.open("a", encoding="utf-8") as stream:
-                print(json.dumps(one.name), file=stream)
-    return {one.name: one.name in killed for one in mutants}
+        print(f"{number + 1}/{len(left)} {'killed' if died else 'SURVIVED'} {one.name}", flush=True)
+        with REMEMBERED.open("a", encoding="utf-8") as stream:
+            print(json.dumps([one.name, died]), file=stream)
 
 
 def _cpu() -> float:
@@ -256,24 +256,32 @@ def equivalents() -> dict[str, str]:
     return {one["mutant"]: one["why"] for part in SETTINGS.values() for one in part.get("equivalent", [])}
 
 
-def results(mutants: list[Mutant], killed: dict[str, bool], seed: int, seconds: float) -> dict[str, Any]:
-    """What became of them, in the form of the other results."""
+def results(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, Any]:
+    """What became of those that were run, in the form of the other results."""
     from darkbayes.runs import provenance
 
-    rows, same = [], equivalents()
-    groups = {part: [one for one in mutants if one.part == part] for part in SETTINGS} | {"all": mutants}
+    fate = {name: "killed" if died else "survived" for name, died in remembered().items()}
+    fate |= dict.fromkeys(equivalents(), "equivalent")
+    run, rows = [one for one in mutants if one.name in fate], []
+    groups = {part: [one for one in run if one.part == part] for part in SETTINGS} | {"all": run}
     for part, members in groups.items():
-        told = Counter(
-            "killed" if killed[one.name] else "equivalent" if one.name in same else "survived" for one in members
-        )
-        share = 100 * told["killed"] / max(told["killed"] + told["survived"], 1)
-        counts = {"mutants": len(members), **{name: told[name] for name in ("killed", "survived", "equivalent")}}
+        counted = Counter(fate[one.name] for one in members)
+        share = 100 * counted["killed"] / max(counted["killed"] + counted["survived"], 1)
+        counts = {"mutants": len(members), **{name: counted[name] for name in ("killed", "survived", "equivalent")}}
         for metric, value in {**counts, "killed_percent": share}.items():
             bar = {"bar": BAR, "bar_is": "at least"} if (part, metric) == ("all", "killed_percent") else {}
             rows.append({"method": part, "metric": metric, "mean": value, "se": None, "trials": 1} | bar)
-    left = [one.name for one in mutants if not killed[one.name] and one.name not in same]
-    origin = provenance(seed, seconds) | {"command": " ".join(["python", "scripts/mutants.py", *sys.argv[1:]])}
-    return {"experiment": "bench-mutants", "preset": "default", "rows": rows, "survivors": left, "provenance": origin}
+    origin = provenance(seed, seconds) | {"command": "make mutants"}
+    if len(run) < len(mutants):
+        origin["note"] = f"{len(mutants) - len(run)} of {len(mutants)} are left to run"
+    survivors = [one.name for one in run if fate[one.name] == "survived"]
+    return {
+        "experiment": "bench-mutants",
+        "preset": "default",
+        "rows": rows,
+        "survivors": survivors,
+        "provenance": origin,
+    }
 
 
 def main() -> None:
@@ -282,6 +290,9 @@ def main() -> None:
     parser.add_argument("--part", choices=list(SETTINGS), help="one part only; nothing is written to results/")
     parser.add_argument("--number", type=int, default=25, help="mutants of each part")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument(
+        "--write", action="store_true", help="write the results of what was run so far, and run nothing"
+    )
     parser.add_argument("--list", action="store_true", help="show the sample and run nothing")
     given = parser.parse_args()
     began = time.time()

@@ -92,6 +92,15 @@ def test_the_student_takes_its_turn_as_often_as_it_is_told(
     assert int(state.teacher.step) == 5 + 2 * thin
 
 
+def test_the_number_of_updates_may_be_an_array() -> None:
+    parts, state = counting(CountingChain(thin=2))
+    parts = eqx.tree_at(lambda parts: parts.updates, parts, jnp.int32(3), is_leaf=lambda leaf: leaf is None)
+    with jax.numpy_dtype_promotion("standard"):
+        state, loss = parts.advance(state, np.int32(2))
+    np.testing.assert_allclose(mean_square(loss), np.mean(np.square([1, 2, 3, 4])), rtol=1e-6)
+    assert int(state.updates) == 12
+
+
 @pytest.mark.parametrize("num_chains", [1, 3])
 def test_draws_before_burn_in_never_reach_the_average(num_chains: int) -> None:
     parts, state = counting(CountingChain(burn_in=5, thin=4, begins_at=1e6), num_chains=num_chains)
