@@ -9,7 +9,7 @@ READY := $(VENV)/.installed
 
 DOCS := $(VENV)/.docs
 
-.PHONY: install demo docs test check format readme clean
+.PHONY: install demo docs test check format readme mutants clean
 
 ## set everything up: the command line with all its extras in .venv
 install: $(READY)
@@ -44,9 +44,14 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-## fill the tables of the README and of docs/ from results/, and the help of the commands
+## fill the tables of the README and of docs/ from results/, and the help of the commands; make the notebooks
 readme: $(READY)
 	$(BIN)/python scripts/readme.py
+	$(BIN)/python scripts/notebooks.py
+
+## break the core a little, again and again, and see whether the tests notice: half an hour, and it goes on where it stopped
+mutants: $(READY)
+	XLA_FLAGS=--xla_cpu_use_fusion_emitters=false SCIPY_ARRAY_API=1 $(BIN)/python scripts/mutants.py
 
 $(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'

@@ -64,6 +64,7 @@ NAMES = Names(
         "memory_mb": "memory of all processes (MB)",
         "memory_ratio": "times the memory before",
         "recovery_s": "seconds to recover",
+        "killed_percent": "killed (% of those that are no equivalents)",
     },
     tables={
         **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD ever does"),

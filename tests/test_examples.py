@@ -1,5 +1,7 @@
 """Every example runs, in its tiny form, and says what it should; examples/distributed.py has tests of its own."""
 
+import importlib.util
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -25,6 +27,37 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys, small_fits):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, "--tiny"])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [phrase for phrase in phrases if phrase not in printed] == []
+
+
+def notebooks():
+    """scripts/notebooks.py as a module."""
+    spec = importlib.util.spec_from_file_location("notebooks", EXAMPLES.parent / "scripts" / "notebooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", [name.removesuffix(".py") for name in SAYS])
+def test_a_notebook_says_what_its_example_says(name):
+    path = EXAMPLES.parent / "notebooks" / f"{name}.ipynb"
+    assert path.read_text("utf-8") == notebooks().notebook(name), "run python scripts/notebooks.py and commit"
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            compile("".join(cell["source"]), name, "exec")
+
+
+def test_a_notebook_runs(tmp_path, monkeypatch, capsys, small_fits):
+    """The table's, which shares what is compiled with its example; the others are the same code in cells alike."""
+    modules, phrases = SAYS["table.py"]
+    for module in modules:
+        pytest.importorskip(module, reason=f"needs {module}: pip install 'darkbayes[all]'")
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for cell in json.loads((EXAMPLES.parent / "notebooks" / "table.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), scope)
     printed = capsys.readouterr().out
     assert [phrase for phrase in phrases if phrase not in printed] == []
 

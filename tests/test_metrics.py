@@ -131,6 +131,14 @@ def test_kl_mixture_of_gaussians_is_their_kl() -> None:
     assert metrics.kl_mixture(p, p) == pytest.approx(0.0, abs=1e-6)
 
 
+def test_kl_mixture_is_a_trapezoidal_rule_over_its_reach() -> None:
+    y = 0.5 + 0.8 * np.array([-1.5, 0.0, 1.5])
+    log_p, log_q = stats.norm.logpdf(y, 0.5, 0.8), stats.norm.logpdf(y, -1.0, 1.7)
+    expected = integrate.trapezoid(np.exp(log_p) * (log_p - log_q), y)
+    found = metrics.kl_mixture(gaussian(0.5, 0.8), gaussian(-1.0, 1.7), nodes=3, reach=1.5)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
 def test_kl_mixture_adds_outputs_and_averages_examples() -> None:
     parts = each_output(lambda one, y: metrics.kl_mixture(one, gaussian(0.5, 2.0)))
     other = numbers(np.ones((1, 3, 2)), np.full((1, 3, 2), 0.5), np.full((1, 3, 2), 2.0))
@@ -181,13 +189,13 @@ def test_ece_of_certainty_is_the_share_of_errors() -> None:
 
 
 def test_ece_of_many_is_the_mean_gap_over_fifteen_bins() -> None:
-    confidence, right = PROBS.max(axis=1), PROBS.argmax(axis=1) == LABELS
-    expected = 0.0
-    for low in np.arange(15) / 15:
-        inside = (confidence >= low) & (confidence < low + 1 / 15)
-        if inside.any():
-            expected += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
-    assert metrics.ece(ClassPrediction.from_probs(PROBS), LABELS) == pytest.approx(expected, rel=1e-9)
+    """Right and wrong bin by bin, so that the gaps of other bins would cancel; certainty belongs to the last bin."""
+    confidence = np.append(0.5 + (np.arange(300) + 0.5) / 602, [1.0] * 30)
+    places = np.append(np.digitize(confidence[:300], np.arange(1, 15) / 15), [14] * 30)
+    right = ((places % 2 == 1) | (places == 14)) & (confidence < 1.0)
+    gaps = [(places == place).mean() * abs((right - confidence)[places == place].mean()) for place in range(7, 15)]
+    prediction = classes(*np.stack([confidence, 1 - confidence], axis=1).tolist())
+    assert metrics.ece(prediction, np.where(right, 0, 1)) == pytest.approx(sum(gaps), rel=1e-9)
 
 
 def test_rmse_is_that_of_the_predictive_mean() -> None:
@@ -253,6 +261,12 @@ def test_the_calibration_gap_of_several_mixtures_is_what_the_best_scale_adds() -
 
     best = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded")
     assert metrics.calibration_gap(several(), TRUTH) == pytest.approx(loss(1.0) - best.fun, abs=1e-3)
+
+
+@pytest.mark.parametrize(("y", "scale"), [(0.0, 1 / 20), (1000.0, 20.0)])
+def test_the_best_scale_is_sought_between_a_twentieth_and_twenty(y: float, scale: float) -> None:
+    expected = stats.norm.logpdf(y, 0, scale) - stats.norm.logpdf(y)
+    assert metrics.calibration_gap(standard_normal(1), np.array([[y]])) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_calibrated_predictive_has_no_gap() -> None:
@@ -364,6 +378,32 @@ def test_scores_in_batches_are_those_of_all_rows_with_the_error_of_their_mean(pr
     assert together["log_likelihood"].error == pytest.approx(stats.sem(log_probs))
     assert [row["metric"] for row in collected.rows("student")] == list(together)
     assert all(row["examples"] == len(y) for row in collected.rows("student"))
+
+
+def test_the_error_of_a_root_is_that_of_the_mean_to_first_order_and_a_row_of_results_has_it() -> None:
+    y = np.array([[1.0], [-2.0], [0.5], [3.0]])
+    collected = metrics.Scores()
+    collected.add(standard_normal(4), y)
+    row = next(row for row in collected.rows("student") if row["metric"] == "rmse")
+    root = np.sqrt(np.mean(y**2))
+    error = stats.sem(y[:, 0] ** 2) / (2 * root)
+    assert row == {
+        "method": "student",
+        "metric": "rmse",
+        "mean": pytest.approx(root),
+        "se": pytest.approx(error),
+        "examples": 4,
+        "trials": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("gain", "share", "clear"),
+    [((1.0, 0.1), 0.5, True), ((1.0, 0.9), 0.5, False), ((-1.0, 0.1), 0.5, False), ((1.0, 0.1), math.nan, False)],
+)
+def test_a_share_says_something_if_there_is_a_gain_that_is_no_accident(gain: Any, share: float, clear: bool) -> None:
+    own = estimates.Estimate(0.5, 0.1)
+    assert metrics.KeptGain(estimates.Estimate(*gain), own, estimates.Estimate(share)).clear == clear
 
 
 def test_nothing_to_score_is_refused() -> None:

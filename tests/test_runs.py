@@ -292,10 +292,12 @@ def test_metrics_have_one_line_per_step_after_resuming(parts, tmp_path):
     run = Run(tmp_path / "run", {}, quiet=True)
     run.distil("d", parts, key, 60)
     file = tmp_path / "run" / "d" / "metrics.jsonl"
+    before = file.read_text()
     # What a killed run had written after its last checkpoint, the last line cut short.
-    file.write_text(file.read_text() + '{"step": 61, "loss": 1.0, "kl": 1.0}\n{"step": 7')
+    file.write_text(before + '{"step": 61, "loss": 1.0, "kl": 1.0}\n{"step": 7')
     run.distil("d", parts, key, 110)
     steps = [json.loads(line)["step"] for line in file.read_text().splitlines()]
+    assert file.read_text().startswith(before)  # Up to the line of the checkpoint's own step.
     assert steps == sorted(set(steps))
     assert steps[-1] == 110
     assert 61 not in steps

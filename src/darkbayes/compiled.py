@@ -67,9 +67,7 @@ def keep_compiled() -> Path | None:
     Returns:
         The folder; None where nothing is kept by us: it is turned off, JAX has another, or the folder is of no use.
     """
-    settings: Any = jax.config
-    off = os.environ.get(SWITCH, "").strip().lower() in OFF
-    if off or settings.jax_compilation_cache_dir is not None or not settings.jax_enable_compilation_cache:
+    if why_not() is not None:
         return None
     try:
         folder = _folder()
@@ -83,9 +81,32 @@ def keep_compiled() -> Path | None:
     return folder
 
 
+def why_not() -> str | None:
+    """Who chose that we keep nothing of what is compiled.
+
+    Returns:
+        The switch that is set; None where we keep it.
+    """
+    settings: Any = jax.config
+    if os.environ.get(SWITCH, "").strip().lower() in OFF:
+        return f"{SWITCH}={os.environ[SWITCH]}"
+    if settings.jax_compilation_cache_dir is not None:
+        return f"jax_compilation_cache_dir={settings.jax_compilation_cache_dir}"
+    return None if settings.jax_enable_compilation_cache else "jax_enable_compilation_cache=False"
+
+
+def compiled_folder() -> Path:
+    """Where we keep what is compiled, a folder for each version and kind of processor in it.
+
+    Returns:
+        The folder, whether it is there or not.
+    """
+    return user_cache() / "compiled"
+
+
 def _folder() -> Path:
     """The folder, made if need be; nobody else may write there, since what lies in it is run."""
-    folder = user_cache() / "compiled" / f"darkbayes-{__version__}-jax-{jax.__version__}-{_processor()}"
+    folder = compiled_folder() / f"darkbayes-{__version__}-jax-{jax.__version__}-{_processor()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hasattr(os, "getuid"):
         about = folder.stat()

@@ -234,9 +234,9 @@ def test_refining_the_only_factor_again_changes_nothing() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-@pytest.mark.parametrize("variance", [1 / 0.9, 1.2])
+@pytest.mark.parametrize("variance", [1 / 0.9, 1.2, float(np.nextafter(np.float32(1 / 0.9), np.float32(0)))])
 def test_a_weight_without_a_proper_cavity_is_left_alone(variance: float, trees_equal: Any) -> None:
-    """Its variance is that of the factor, or larger; the next weight is refined all the same."""
+    """Its variance is that of the factor, larger, or less by a rounding; the next weight is refined all the same."""
     weight, factor, prior = one_site()
     both = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (weight, factor))
     weights = both[0]._replace(variance=jnp.array([variance, 0.3]))
@@ -246,6 +246,12 @@ def test_a_weight_without_a_proper_cavity_is_left_alone(variance: float, trees_e
     assert trees_equal(first, (Weights(weights.mean[:1], weights.variance[:1]), factor))
     second = jax.tree.map(lambda leaf: leaf[1:], (refined, refined_factor))
     assert trees_equal((*second, refined_prior), alone)
+
+
+def test_a_factor_that_is_all_of_the_prior_is_left_alone(trees_equal: Any) -> None:
+    weight, factor, prior = one_site()
+    factor = factor._replace(shape=jnp.array([6.5]))
+    assert trees_equal(refine_priors(weight, factor, prior), (weight, factor, prior))
 
 
 # The whole

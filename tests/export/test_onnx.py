@@ -24,7 +24,7 @@ COLUMNS = (
     Category("colour", ("red", "grün", "blue"), flagged=True),
     Number("when", center=1.7e9, scale=3e3, fill=1.7e9, flagged=True, low=1.6e9, high=1.8e9, whole=True),
     Category("size", ("S", "L"), flagged=False),
-    Number("price", center=-3.0, scale=250.0, fill=0.0, flagged=True, low=-900.0, high=900.0, whole=False),
+    Number("price", center=-3.0, scale=250.0, fill=1200.0, flagged=True, low=-900.0, high=900.0, whole=False),
 )
 PRICE = NumberTarget("price", "identity", center=22.5, scale=9.2, low=5.0, high=50.0)
 LOG_PRICE = dataclasses.replace(PRICE, transform="log", center=3.0, scale=0.4)
@@ -159,6 +159,12 @@ def test_a_graph_asks_for_no_matrix_without_columns(columns: Any) -> None:
     frame = {column.name: rows(20, extreme=True)[column.name] for column in columns}
     assert {given.name for given in case.session.get_inputs()} == set(case.schema.matrices(frame))
     agree_on_number(case, frame)
+
+
+def test_a_file_has_the_format_of_its_operators_and_a_schema_that_people_can_read(of_target: Any) -> None:
+    model = onnx.load_from_string(of_target(KIND).content)
+    assert model.ir_version == onnx.helper.find_min_ir_version_for(list(model.opset_import))
+    assert any("grün" in stored.value for stored in model.metadata_props)
 
 
 def test_images_come_as_bytes_have_them() -> None:

@@ -287,3 +287,9 @@ def test_the_students_prior_is_weight_decay_of_strength_gamma() -> None:
     updated, _, reported = student.update(params, student.optimiser.init(params), x, targets)
     np.testing.assert_allclose(updated, params - 0.1 * (gradient + 0.5 * params), rtol=1e-6)
     np.testing.assert_allclose(reported, loss, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("output", "log_variance"), [(-1e9, -14.0), (3.0, 3.0), (1e9, 14.0)])
+def test_a_student_claims_no_variance_beyond_its_bounds(output: float, log_variance: float) -> None:
+    predicted = db.outcomes.GaussianHead().predict(jnp.array([[0.0, output]], jnp.float32))
+    np.testing.assert_allclose(np.log(predicted.distribution.variance), log_variance, rtol=1e-5)

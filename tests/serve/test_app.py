@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from starlette.testclient import TestClient
 
-LIMITS = Limits(body=400_000, rows=1000, seconds=20.0)
+LIMITS = Limits(body=400_000, rows=1000, seconds=600.0)
 FORMS = {"json": {"content-type": "application/json"}, "csv": {"content-type": "text/csv"}}
 NAMES = b"rooms,crime rate,distance,colour"
 HOUSE = {"rooms": 5, "crime rate": 0.5, "distance": 3.25, "colour": "red"}
@@ -226,7 +226,7 @@ def test_the_schema_tells_columns_and_target(houses, clients):
         "missing_seen": False,
     }
     assert about["columns"][3]["categories"] == ["blue", "red", "white"]
-    assert about["limits"] == {"bytes": 400_000, "rows": 1000, "seconds": 20.0}
+    assert about["limits"] == {"bytes": 400_000, "rows": 1000, "seconds": 600.0}
     assert clients["digits"].get("/schema").json()["image"]["height"] == 8
 
 
@@ -450,7 +450,7 @@ for attempt in range(100):
         pass
 print([name for name in sys.modules if name.partition(".")[0] in ("jax", "jaxlib", "equinox", "optax", "pyarrow")])
 """
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=900)
     assert done.stdout.split("\n")[:2] == ["200", "[]"], done.stderr
 
 

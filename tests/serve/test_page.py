@@ -57,7 +57,7 @@ def opened(browser, address) -> Iterator[Callable[..., Any]]:
     def open_page(name: str, viewport: dict[str, int] = DESK, path: str = "/") -> Any:
         contexts.append(browser.new_context(viewport=viewport, has_touch=viewport is PHONE))
         page = contexts[-1].new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(300_000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda problem: complaints.append(str(problem)))
         page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))

@@ -173,7 +173,8 @@ def test_images_for_prediction_come_in_batches_from_a_file_a_folder_or_folders(f
     np.testing.assert_array_equal(everything.images, found.images)
     assert everything.target is not None
     assert everything.target.tolist() == found.labels.tolist()
-    assert everything.paths == [str(path) for path in found.paths]
+    assert everything.paths == [str(path) for path in found.paths] == everything.places.tolist()
+    assert everything.places.dtype == object
     assert (len(batches), batches.num_rows) == (12, 12)
     np.testing.assert_array_equal(image_array(found.paths[3].read_bytes(), schema), found.images[3])
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables import frame_of, from_columns, read_table, target_of
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES, infer_inputs
-from darkbayes.tables.schema import REACH, Category, Number
+from darkbayes.tables.schema import REACH, Category, Number, schema_from_dict, schema_to_dict
 from tables.understanding import infer_schema, rows
 
 
@@ -32,6 +33,7 @@ def test_columns_become_numbers_and_categories_with_the_statistics_of_the_rows_t
     assert category == Category("b", ("blue", "red"), flagged=False)
     assert isinstance(found.schema.target, NumberTarget)
     assert (found.schema.target.low, found.schema.target.high) == (0.25, 19.25)
+    assert schema_from_dict(json.loads(json.dumps(schema_to_dict(found.schema)))) == found.schema
     inputs = found.schema.encode(frame_of(table, found.schema))
     assert inputs.shape == (30, 4)
     assert inputs[4].tolist() == [pytest.approx((100 - squares.mean()) / squares.std(), rel=1e-5), 1, 1, 0]
@@ -185,7 +187,8 @@ def refused(table, told, target="y", **options):
             r"'a' holds dates, but line 2 has '0.5.2021' \(6",
         ),
         (rows(lambda k: (k, k, f"2021-03-{k % 28 + 1}")), "the target 'y' holds dates, which cannot be predicted"),
-        (rows(lambda k: ("inf" if k == 5 else k, 1, k)), "'a' is infinite in line 7"),
+        (rows(lambda k: ("inf" if k == 5 else k, 1, k)), "'a' is infinite in line 7: correct"),
+        (rows(lambda k: ("inf" if k in (5, 8) else k, 1, k)), r"'a' is infinite in line 7 \(2 such cells\)"),
         (rows(lambda k: (f'"{k},5"' if k % 2 else k + 0.25, 1, k)), "'a' holds numbers with commas, such as '1,5'"),
         (
             (rows(good) + "Genève,1,2\n").encode() + b"M\xfcnchen,1,2\n",

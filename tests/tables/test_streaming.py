@@ -72,6 +72,9 @@ def test_batches_have_the_rows_asked_for_in_the_order_of_the_file(tmp_path):
     path.write_text("size,colour,new\n" + "".join(f"{k},red,true\n" for k in range(50)))
     pq.write_table(pa.table({"size": range(50), "colour": ["red"] * 50, "new": [True] * 50}), tmp_path / "t.parquet")
     for source in (path, tmp_path / "t.parquet"):
+        begun = read_batches(source, SCHEMA, rows=7)
+        next(iter(begun))
+        assert begun.estimate == pytest.approx(50, rel=0.2)
         parts = list(read_batches(source, SCHEMA, rows=7))
         assert [len(part) for part in parts] == [7] * 7 + [1]
         frame, lines = together(parts)

@@ -2,6 +2,7 @@
 
 modelling.py     one's own data: fit, predict, evaluate, suggest, report, export, serve
 research.py      the paper and the engine: reproduce, bench, data
+doctor.py        what is installed, and what of it works: doctor
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from darkbayes.cli.common import remedy
+from darkbayes.cli.doctor import Doctor
 from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serve, Suggest
 from darkbayes.cli.research import Bench, Data, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
@@ -41,7 +43,7 @@ class Completion:
         print(script.getvalue().replace("\ncomplete -F ", "\ncomplete -o default -F "))
 
 
-KINDS = (Fit, Predict, Evaluate, Suggest, Report, Export, Serve, Reproduce, Bench, Data, Completion)
+KINDS = (Fit, Predict, Evaluate, Suggest, Report, Export, Serve, Reproduce, Bench, Data, Doctor, Completion)
 COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
 
 

@@ -35,7 +35,7 @@ LENGTHS = (4, 8, 5, 3)
 PRIOR, NOISE = 2.0, 3.0
 
 
-SECONDS = 120
+SECONDS = 900
 """How long a test waits for its processes before it ends them."""
 
 

@@ -65,8 +65,8 @@ def main() -> None:
         f"localhost:{task['port']}",
         num_processes=len(task["sizes"]),
         process_id=number,
-        initialization_timeout=60,
-        heartbeat_timeout_seconds=20,
+        initialization_timeout=600,
+        heartbeat_timeout_seconds=100,
     )
     try:
         run_task(task, number)

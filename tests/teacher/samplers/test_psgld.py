@@ -48,6 +48,18 @@ def test_gamma_is_the_derivative_of_the_metric() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("count", "there"), [(0, False), (3, False), (4, True)])
+def test_gamma_sets_in_when_the_mean_of_squares_is_filled(count: int, there: bool) -> None:
+    theta, slope = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0])
+    updates = []
+    for gamma in (True, False):
+        sampler = db.samplers.psgld(0.1, num_data=20, decay=0.75, gamma=gamma)
+        state = sampler.init(theta)._replace(count=jnp.int32(count))
+        updates.append(sampler.update(slope, state, theta, key=jax.random.key(0), curvature=jnp.ones(2))[0])
+    assert np.all(updates[0] != updates[1]) == there
+    assert np.all(updates[0] == updates[1]) != there
+
+
 def test_gamma_without_curvature_is_refused() -> None:
     sampler = db.samplers.psgld(0.1, num_data=20, gamma=True)
     with pytest.raises(InvalidInput, match=r"gamma=True.* needs the curvature .*: use gradients=with_curvature\(\)"):
