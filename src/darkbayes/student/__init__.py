@@ -1,5 +1,8 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.student.answers import Answers as Answers
+from darkbayes.student.answers import Learned as Learned
+from darkbayes.student.answers import distil_batch as distil_batch
 from darkbayes.student.diagnosis import Diagnosis as Diagnosis
 from darkbayes.student.loop import Distillation as Distillation
 from darkbayes.student.loop import Distilled as Distilled
