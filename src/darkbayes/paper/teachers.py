@@ -41,6 +41,7 @@ from darkbayes.types import Data, Key, PyTree
 DATASETS = ("boston", "mnist")
 METRICS = ("log_likelihood", "gain_kept", "rmse", "error")
 TREES = ("forest", "boosting")
+METHODS = ("sgd", "fisher_sgld", "ensemble", "dropout mc", "bbb", "swag", *TREES)
 Scores = dict[str, dict[str, list[float]]]
 """The values of each metric of each method, one for every trial."""
 
@@ -51,6 +52,7 @@ class Preset:
 
     trials: int = 5
     datasets: tuple[str, ...] = DATASETS
+    methods: tuple[str, ...] = METHODS
     on: Literal["test", "validation"] = "test"
     table: regression.Preset
     digits: mnist.Preset = mnist.PRESETS["best"]
@@ -84,7 +86,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
         if name in preset.datasets:
             for method, compute in part(run, preset, trials, jax.random.key(seed)):
                 path, began = folder / f"{path_of(method)}.json", time.time()
-                if not path.exists():
+                if method in preset.methods and not path.exists():
                     write_json(path, {"scores": compute(), "seconds": time.time() - began})
         records = {method: folder / f"{path_of(method)}.json" for method in METHODS}
         done = {method: read_json(path) for method, path in records.items() if path.exists()}
@@ -267,7 +269,6 @@ PARTS: dict[str, Callable[..., Part]] = {
     "boston": lambda *given: Boston(*given).parts(),
     "mnist": lambda *given: Digits(*given).parts(),
 }
-METHODS = ("sgd", "sgld", "fisher_sgld", "ensemble", "dropout mc", "bbb", "swag", *TREES)
 
 
 def _fitted_draws(method: Any, key: Key, data: Data, trials: int, number: int, axis: int | None) -> PyTree:
