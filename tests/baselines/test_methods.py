@@ -292,7 +292,7 @@ def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, cur
     assert np.isfinite(predictive.log_prob(data.y)).all()
 
 
-@pytest.mark.parametrize("kind", ["dropout", "bbb", "swag"])
+@pytest.mark.parametrize("kind", ["dropout", "bbb"])
 def test_fits_side_by_side_are_the_fits_one_by_one(kind: str, curve: db.Data) -> None:
     method, keys = make(kind, tiny(db.outcomes.GaussianSampledNoise())), jax.random.split(jax.random.key(0), 2)
     several = db.Data(jnp.stack([curve.x, curve.x[::-1] / 2]), jnp.stack([curve.y, curve.y[::-1] + 1]))

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -37,7 +36,6 @@ def tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     both = dataclasses.replace(quick, table=table, digits=digits, datasets=teachers.DATASETS, **own)
     monkeypatch.setitem(teachers.PRESETS, "quick", both)
     monkeypatch.setattr(mnist, "load", fake_images)
-    jax.clear_caches()  # Constants are part of what is compiled.
 
 
 def test_every_teacher_and_its_student_are_scored_and_a_folder_is_filled_piece_by_piece(

@@ -58,18 +58,19 @@ class Preset:
     digits: mnist.Preset = mnist.PRESETS["best"]
     draws: int = 100  # Of each method that can make as many as one likes.
     draws_together: int = 20  # In each target of a student; fewer where there are fewer.
-    updates: int = 60_000
+    updates: int = 20_000
     digit_updates: int = 300_000
-    bbb_steps: int = 20_000
+    bbb_steps: int = 10_000
     bbb_initial_std: float = 0.05
-    swag_rate: float = 0.02  # Of the walk, per mean loss.
+    swag_rate: float = 0.03  # Of the walk, per mean loss.
     swag_points: int = 100
     trees: int = 100  # Of a forest, and of each booster.
     boosters: int = 10
     tree_queries: int = 20  # For each row, besides itself.
 
 
-BEST, SHORT = (dataclasses.replace(boston.PRESETS[name], noise=("sampled",)) for name in ("best", "quick"))
+SHORT = dataclasses.replace(boston.PRESETS["quick"], noise=("sampled",))
+BEST = dataclasses.replace(SHORT, steps=40_000, burn_in=10_000)
 PRESETS = {
     "best": Preset(table=BEST),
     "quick": Preset(
