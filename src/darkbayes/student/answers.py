@@ -92,7 +92,7 @@ def of_models(models: Sequence[Any], x: Any, head: Head, *, noise: Any = None) -
     [0.7, 0.3]
     """
     x = as_inputs(x)
-    parts = [_arrays(f"models[{place}]", model, np.asarray(x)) for place, model in enumerate(_some(models))]
+    parts = [_arrays(f"models[{place}]", model, np.array(x)) for place, model in enumerate(_some(models))]
     return Answers(x, _said(parts, head, noise), noise)
 
 
@@ -159,10 +159,16 @@ def out_of_fold(
 
 def _with_queries(queries: Queries | None, x: Array, times: int, key: Key) -> np.ndarray:
     """Rows, and behind them queries that start from them and look at no other row."""
+    if queries is None or not times:
+        return np.array(x)
+    return np.concatenate([x, *_asked(queries, jax.random.split(key, times), x)])
+
+
+@eqx.filter_jit
+def _asked(queries: Queries, keys: Key, x: Array) -> Array:
     # There is no posterior, and there are no draws, for a generator to look at.
     context: Any = Context(None, None, x)  # pyright: ignore[reportArgumentType]
-    asked = [] if queries is None else [queries(one, x, context) for one in jax.random.split(key, times)]
-    return np.concatenate([x, *asked])
+    return jax.vmap(lambda key: queries(key, x, context))(keys)
 
 
 def _some(models: Sequence[Any]) -> Sequence[Any]:
