@@ -224,7 +224,7 @@ class Digits(mnist.Experiment):
     def __init__(self, run: db.Run, preset: Preset, trials: int, key: Key):
         super().__init__(run, dataclasses.replace(preset.digits, on=preset.on), trials)
         self.settings = preset
-        self.keys = dict(zip(("sgd", "ensemble", "dropout mc"), jax.random.split(key, 3), strict=True))
+        self.keys: dict[str, Key] = dict(zip(("sgd", "ensemble", "dropout mc"), jax.random.split(key, 3), strict=True))
         optimiser = falling_adam(self.preset.learning_rate, preset.digit_updates)
         self.student = dataclasses.replace(self.student, optimiser=optimiser)
 

@@ -296,7 +296,8 @@ def _advance(
         rows_key, seen_key = jax.random.split(jax.random.fold_in(key, count))
         rows = jax.random.randint(rows_key, (batch_size,), 0, len(x))
         targets = student.head.seen(seen_key, _at(said, rows))
-        params, optimisers, _ = each(lambda *own: student.update(*own, x[rows], targets), params, optimisers)
+        update = partial(student.update, x=x[rows], targets=targets)
+        params, optimisers, _ = each(update, params, optimisers)
         return params, optimisers, count + 1
 
     return jax.lax.fori_loop(0, number, one, state)

@@ -76,13 +76,10 @@ class CountDraw(Distribution):
     @classmethod
     def from_arrays(cls, *parts: np.ndarray) -> "CountDraw":
         """Rates ``[rows]`` or ``[rows, 1]``, and dispersions if it is not Poisson."""
-        if len(parts) > 2 or any(part.size not in (len(parts[0]), 1) or not (part > 0).all() for part in parts):
-            shapes = " and ".join(str(part.shape) for part in parts)
+        rows, shapes = len(parts[0]), " and ".join(str(part.shape) for part in parts)
+        if len(parts) > 2 or any(part.size not in (rows, 1) or not (part > 0).all() for part in parts):
             raise InvalidInput(f"it must return positive rates [rows], with dispersions or alone, not shape {shapes}")
-        rate, *others = (
-            jnp.asarray(np.broadcast_to(part.ravel(), len(parts[0]))[:, None], jnp.float32) for part in parts
-        )
-        return cls(rate, *others)
+        return cls(*(jnp.asarray(np.broadcast_to(part.ravel(), rows)[:, None], jnp.float32) for part in parts))
 
     @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:

@@ -67,7 +67,8 @@ class Normal(Distribution):
 
         def cost(log_variance: float, square: np.ndarray) -> float:
             # Up to a constant; an average over models of densities, and over rows of their logarithms.
-            return float(0.5 * log_variance - logsumexp(-0.5 * square / np.exp(log_variance), axis=0).mean())
+            logs: Any = logsumexp(-0.5 * square / np.exp(log_variance), axis=0)
+            return float(0.5 * log_variance - logs.mean())
 
         most = np.log(np.maximum(squares.mean(axis=(0, 1)), np.finfo(np.float32).tiny))
         best = [
