@@ -16,6 +16,7 @@ import darkbayes as db
 from darkbayes.outcomes import Categorical, Normal
 
 NUMBER = 64
+HEAD, ROWS = db.outcomes.SoftmaxHead(3), np.zeros((4, 1))
 QUERIES = np.stack([np.linspace(-3.0, 3.0, 60), np.ones(60)], axis=1)
 
 
@@ -101,6 +102,14 @@ def test_models_are_a_mixture(head: Any) -> None:
         np.testing.assert_allclose(said.aleatoric[:, 0], (1.5 + x[:, 0]) / 2, rtol=1e-5)
 
 
+def test_rates_are_counts_and_those_that_are_not_positive_are_refused() -> None:
+    head = db.outcomes.CountHead()
+    said = db.answers.of_models([lambda x: np.full(4, 1.0), lambda x: np.full((4, 1), 3.0)], ROWS, head).prediction()
+    np.testing.assert_allclose(said.mean, 2.0, rtol=1e-5)
+    with pytest.raises(db.InvalidInput, match="must return positive rates"):
+        db.answers.of_models([lambda x: np.zeros(4)], ROWS, head)
+
+
 def test_every_row_is_answered_by_models_that_have_not_seen_it() -> None:
     """A model says which rows it was fitted on; queries come from rows of their fold alone."""
     rng = np.random.default_rng(0)
@@ -158,9 +167,6 @@ def test_a_softened_loss_is_least_at_the_average_and_matches_logits_when_it_is_h
 
 
 # Bad input
-
-HEAD = db.outcomes.SoftmaxHead(3)
-ROWS = np.zeros((4, 1))
 
 
 @pytest.mark.parametrize(
