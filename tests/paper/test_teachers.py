@@ -31,7 +31,8 @@ def tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = teachers.PRESETS["quick"]
     table = dataclasses.replace(quick.table, **chains, comparators=regression.Comparators(**few, sgd_steps=3))
     comparators = mnist.Comparators(**few, bbb_steps=3)
-    digits = dataclasses.replace(quick.digits, **chains, train=40, batch_size=5, sgd_steps=3, comparators=comparators)
+    few_images: Any = {"train": 40, "batch_size": 5, "sgd_steps": 3, "queries": "jitter"}
+    digits = dataclasses.replace(quick.digits, **chains, **few_images, comparators=comparators)
     own: Any = {"updates": 200, "digit_updates": 200, "trees": 3, "tree_queries": 1, "methods": METHODS}
     both = dataclasses.replace(quick, table=table, digits=digits, datasets=teachers.DATASETS, **own)
     monkeypatch.setitem(teachers.PRESETS, "quick", both)

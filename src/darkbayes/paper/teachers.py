@@ -244,12 +244,13 @@ class Digits(mnist.Experiment):
         fit_key, learn_key = jax.random.split(self.keys[name])
         draws = _fitted_draws(method, fit_key, self.data, self.trials, number, axis=None)
         together = min(self.settings.draws_together, jax.tree.leaves(draws)[0].shape[1])
+        queries = db.queries.image_queries if self.preset.queries == "images" else db.queries.jitter
         weights = _learned(
             self.run,
             f"mnist/{path_of(STUDENT + name)}",
             [db.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200) for k in range(self.trials)],
             self.student,
-            db.queries.image_queries(self.preset.noise),
+            queries(self.preset.noise),
             dataclasses.replace(self.preset.settings, num_chains=together),
             learn_key,
             self.settings.digit_updates,
