@@ -1,6 +1,6 @@
 """Any teacher: students of a sampler, of other approximations, and of trees, and what they keep of the gain.
 
-    darkbayes reproduce teachers --datasets boston       five splits, in minutes on two cores
+    darkbayes reproduce teachers --datasets boston       five splits, on a few cores
     darkbayes reproduce teachers --datasets mnist        wants a GPU; a folder may be filled piece by piece by --resume
     darkbayes reproduce teachers --preset quick          two splits of Boston and shorter runs
 
@@ -9,8 +9,8 @@ Chains teach while they sample; ensemble, dropout, Bayes by backprop and SWAG by
 Of a random forest each tree is a draw, of gradient boosting each of several fits from other seeds, all scikit-learn's.
 They know their training rows by heart: students learn what is said out of fold (`answers.out_of_fold`), in the batch
 form (`distil_batch`). Trees say means alone: the noise around them is the one under which the training targets are
-likeliest, out of fold. All students of a data set are networks of one shape. Settings were chosen with ``--on
-validation``.
+likeliest, out of fold. All students of stored draws and of trees are networks of one shape, by data set. Settings of
+comparators are those of `boston.py` and `mnist.py`, which validation parts chose; chains are shorter than there.
 """
 
 import dataclasses
