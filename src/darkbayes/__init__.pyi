@@ -34,7 +34,9 @@ from darkbayes.runs import Run as Run
 from darkbayes.runs import load_student as load_student
 from darkbayes.student import Settings as Settings
 from darkbayes.student import Student as Student
+from darkbayes.student import answers as answers
 from darkbayes.student import distil as distil
+from darkbayes.student import distil_batch as distil_batch
 from darkbayes.student import distillation as distillation
 from darkbayes.student import queries as queries
 from darkbayes.student import side_by_side as side_by_side
@@ -48,6 +50,7 @@ from darkbayes.teacher import minibatch_chain as minibatch_chain
 from darkbayes.teacher import nuts_chain as nuts_chain
 from darkbayes.teacher import sample as sample
 from darkbayes.teacher import samplers as samplers
+from darkbayes.teacher import stored_chain as stored_chain
 from darkbayes.teacher import tune as tune
 from darkbayes.teacher.samplers import schedules as schedules
 from darkbayes.teacher.samplers import sgld as sgld

@@ -17,6 +17,7 @@ from scipy import optimize
 import darkbayes as db
 from darkbayes.baselines import (
     SGD,
+    SWAG,
     BayesByBackprop,
     Dropout,
     Ensemble,
@@ -238,6 +239,27 @@ def test_the_mean_pass_of_a_linear_network_is_the_standard_prediction() -> None:
     assert np.all(np.abs(passes.mean(axis=0) - standard) < 5 * passes.std(axis=0) / np.sqrt(4000))
 
 
+def test_swag_has_the_moments_of_the_walk(conjugate: Any) -> None:
+    """Against the walk in numpy, whose gradient is known; 100,000 draws, at five standard errors or so of each."""
+    rate, every, points, rank, number = 0.3, 2, 6, 3, 100_000
+    x, y = (np.asarray(part, np.float64) for part in conjugate.data)
+    walk: Any = {"walk": optax.sgd(rate), "points": points, "every": every, "rank": rank}
+    method, key = SWAG(conjugate.posterior, optax.sgd(0.0), 1, None, **walk), jax.random.key(0)
+    begin = SGD(conjugate.posterior, optax.sgd(0.0), 1, None).train(jax.random.split(key)[0], conjugate.data)
+    here, visited = np.asarray(begin.network, np.float64)[:, 0], []
+    for step in range(points * every):
+        error = conjugate.noise_precision * x.T @ (x @ here - y[:, 0])
+        here = here - rate * (error + conjugate.prior_precision * here) / len(x)
+        visited += [here] if step % every == every - 1 else []
+    apart = np.stack([visited[k] - np.mean(visited[: k + 1], axis=0) for k in range(points - rank, points)])
+    covariance = np.diag(np.var(visited, axis=0)) / 2 + apart.T @ apart / (2 * (rank - 1))
+    draws = np.asarray(method.draws(jax.random.key(1), method.fit(key, conjugate.data), number).network)[:, :, 0]
+    errors = 5 * np.sqrt(np.diag(covariance) / number)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - np.mean(visited, axis=0)), errors)
+    largest = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    np.testing.assert_allclose(np.cov(draws.T) / largest, covariance / largest, atol=5 * np.sqrt(2 / number))
+
+
 # All of them
 
 
@@ -248,6 +270,7 @@ def make(kind: str, posterior: db.Posterior) -> Any:
         "dropout": lambda: Dropout(*common, rate=0.2, input_rate=0.1),
         "bbb": lambda: BayesByBackprop(*common, samples=2, kl_weights="geometric"),
         "vi": lambda: VariationalInference(*common, samples=2),
+        "swag": lambda: SWAG(*common, walk=optax.sgd(1e-2), points=3, every=2, rank=2),
     }[kind]()
 
 
@@ -308,6 +331,7 @@ def test_a_fit_that_diverges_says_so(curve: db.Data) -> None:
         (lambda p: BayesByBackprop(p, optax.sgd(0.1), 5, None, initial_std=0.0), "initial_std must be a positive"),
         (lambda p: BayesByBackprop(p, optax.sgd(0.1), 5, None, kl_weights="x"), "kl_weights must be 'uniform' or"),
         (lambda p: VariationalInference(p, optax.sgd(0.1), 5, None, empirical=False), "not ScaleMixturePrior"),
+        (lambda p: SWAG(p, optax.sgd(0.1), 5, None, points=4), "rank=20 is more than the points=4 of the walk"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:

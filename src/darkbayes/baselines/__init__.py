@@ -8,6 +8,8 @@ from darkbayes.baselines.optimise import optimise as optimise
 from darkbayes.baselines.optimise import raise_if_diverged as raise_if_diverged
 from darkbayes.baselines.pbp import PBP as PBP
 from darkbayes.baselines.pbp import PBPState as PBPState
+from darkbayes.baselines.swag import SWAG as SWAG
+from darkbayes.baselines.swag import Walked as Walked
 from darkbayes.baselines.variational import BayesByBackprop as BayesByBackprop
 from darkbayes.baselines.variational import MeanField as MeanField
 from darkbayes.baselines.variational import VariationalInference as VariationalInference

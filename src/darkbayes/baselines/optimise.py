@@ -104,6 +104,12 @@ class Trained(eqx.Module):
         elif len(data.x) != self.posterior.num_data:
             raise InvalidInput(f"data holds {len(data.x)} examples a fit, not num_data={self.posterior.num_data}")
 
+    def train(self, key: Key, data: Data) -> PyTree:
+        """What the optimiser makes of the start; traceable."""
+        start_key, loop_key = jax.random.split(key)
+        start, size = self.start(start_key, data.x), self.batch_size
+        return optimise(self.loss, start, self.optimiser, data, loop_key, batch_size=size, steps=self.steps)
+
     def fit(self, key: Key, data: Data) -> Any:
         """Train from a random start. A result that is not finite is an error, but under ``jax.vmap`` it is returned."""
         self.check(data)
@@ -114,9 +120,7 @@ class Trained(eqx.Module):
 
 @eqx.filter_jit
 def _fit(method: Trained, key: Key, data: Data) -> PyTree:
-    start_key, loop_key = jax.random.split(key)
-    start, size = method.start(start_key, data.x), method.batch_size
-    return optimise(method.loss, start, method.optimiser, data, loop_key, batch_size=size, steps=method.steps)
+    return method.train(key, data)
 
 
 def raise_if_diverged(fitted: PyTree) -> None:

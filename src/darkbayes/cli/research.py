@@ -20,7 +20,18 @@ class Reproduce:
 
     experiment: tyro.conf.Positional[
         Literal[
-            "toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt", "conformal", "shift", "active", "bandits"
+            "toy2d",
+            "toy1d",
+            "mnist",
+            "boston",
+            "uci",
+            "tables",
+            "doubt",
+            "conformal",
+            "shift",
+            "active",
+            "bandits",
+            "teachers",
         ]
     ]
     """which experiment"""
@@ -32,12 +43,12 @@ class Reproduce:
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
-    """what to score on (mnist, boston): the test part, or a part of the rest that settings may be chosen by"""
+    """what to score on (mnist, boston, teachers): the test part, or a part of the rest that settings are chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
-    """which data sets (uci, tables, doubt, conformal, bandits); others, and more trials, may be added to the same
-    folder by --resume"""
+    """which data sets (uci, tables, doubt, conformal, bandits, teachers); others, and more trials, may be added to the
+    same folder by --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
     """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
     seed: Number = 0  # the same seed gives the same bits on the same machine

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import active, bandits, boston, conformal, doubt, mnist, shift, tables, toy1d, toy2d, uci
+from darkbayes.paper import active, bandits, boston, conformal, doubt, mnist, shift, tables, teachers, toy1d, toy2d, uci
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -16,7 +16,7 @@ COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal, shift, active, bandits)
+    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal, shift, active, bandits, teachers)
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -60,6 +60,16 @@ NAMES = Names(
         "dropout mc, published": "MC dropout, published",
         "ensemble, published": "deep ensemble, published",
         "best, published": "best published",
+        "swag": "SWAG",
+        "bbb": "Bayes by backprop",
+        "forest": "random forest",
+        "student of fisher_sgld": "student of Fisher SGLD",
+        "student of dropout mc": "student of MC dropout",
+        "student of bbb": "student of Bayes by backprop",
+        "student of swag": "student of SWAG",
+        "student of ensemble": "student of the ensemble",
+        "student of forest": "student of the forest",
+        "student of boosting": "student of boosting",
         "student, near": "student that asked near the data alone",
         "student, seeking": "student that sought disagreement too",
     },

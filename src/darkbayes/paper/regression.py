@@ -133,7 +133,7 @@ class Experiment:
         kind = " input noise" if noise == "input" else ""
         widths = self.stacked.x.shape[-1], *self.preset.hidden, self.preset.head(noise).width
         name = f"student{kind} " + "-".join(map(str, widths))
-        arrays = self.run.once(_path(name), partial(self._distil, name, noise))
+        arrays = self.run.once(path_of(name), partial(self._distil, name, noise))
         return {self.preset.sampler + kind: part(arrays, "teacher"), name: part(arrays, "student")}
 
     def _distil(self, name: str, noise: Noise) -> dict[str, Any]:
@@ -149,10 +149,10 @@ class Experiment:
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
         student, queries = (
             preset.student(preset.hidden, preset.head(noise)),
-            _mixed([*map(db.queries.jitter, preset.jitter)]),
+            mixed([*map(db.queries.jitter, preset.jitter)]),
         )
         parts = db.side_by_side([db.distillation(teacher, student, queries, preset.settings) for teacher in teachers])
-        state = self.run.distil(_path(name), parts, key, preset.steps)
+        state = self.run.distil(path_of(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
         methods = {
@@ -160,16 +160,16 @@ class Experiment:
             # The draws that the reservoirs hold are a fair sample of all.
             "teacher": lambda k, x: db.predict_draws(posterior, at(k, reservoir.slots), x),
         }
-        return _scores(methods, self.splits)
+        return split_scores(methods, self.splits)
 
     def fitted(self, name: str, method: Any, number: int) -> dict[str, np.ndarray]:
         """The scores of a comparator, fitted on all splits at once; it predicts with `number` draws."""
 
         def compute() -> dict[str, Any]:
             predict = fit_trials(method, self._key(name), len(self.splits), self.stacked, axis=0)
-            return _scores({name: lambda k, x: predict(k, number, x)}, self.splits)
+            return split_scores({name: lambda k, x: predict(k, number, x)}, self.splits)
 
-        return part(self.run.once(_path(name), compute), name)
+        return part(self.run.once(path_of(name), compute), name)
 
     def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
         posterior = self.posterior("sampled")
@@ -180,7 +180,7 @@ class Experiment:
             chain = db.nuts_chain(posterior, *split.train, **lengths)
             key = jax.random.fold_in(self._key("hmc"), k)
             draws = db.sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
-            return _scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])
+            return split_scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])
 
         places = range(len(self.splits))
         by_split = [part(self.run.once(f"hmc/split-{k}", partial(compute, k)), "hmc") for k in places]
@@ -206,17 +206,18 @@ class Experiment:
         return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
 
 
-def _path(name: str) -> str:
+def path_of(name: str) -> str:
+    """What files of a method are called."""
     return name.replace(" ", "-")
 
 
-def _mixed(queries: list[db.queries.Queries]) -> db.queries.Queries:
+def mixed(queries: list[db.queries.Queries]) -> db.queries.Queries:
     """Each generator for an equal share of the queries."""
     first, *rest = queries
-    return db.queries.mix(first, _mixed(rest), 1 / len(queries)) if rest else first
+    return db.queries.mix(first, mixed(rest), 1 / len(queries)) if rest else first
 
 
-def _scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]) -> dict[str, Any]:
+def split_scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[Split]) -> dict[str, Any]:
     """Each metric of each method on every split, in the target's unit, and what it predicts on the first."""
     arrays: dict[str, Any] = {}
     for name, predict in methods.items():

@@ -20,6 +20,7 @@ FITTED = {
 }
 """What the methods of a fit are called."""
 INPUT_NOISE = " input noise"
+MOST_COLUMNS = 10  # Methods beyond which each has a row, and data sets have the columns.
 LABEL_WIDTH = 24  # How wide the first column may be in a terminal.
 
 
@@ -75,7 +76,7 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = P
 
     A row per method and a column per metric; beside it the paper's number, or our own bar, where there is one. A metric
     that concerns a single method becomes a note. Results on several data sets have a table per metric instead, with a
-    row per data set and a column per method.
+    row per data set and a column per method, or the other way round where methods are many.
 
     >>> row = {"method": "sgld", "metric": "rmse", "mean": 0.0004, "se": 0.0001, "paper": 0.007}
     >>> pivot({"rows": [row]}, names=Names({"sgld": "SGLD"}))[0].rows
@@ -146,7 +147,11 @@ def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
         lines.append([dataset, *(cells.get(method, "") for method in methods)])
     title = ", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction)))
     notes = [best_of_all(rows, names)] if names.teachers and _best(metric, rows) is not None else []
-    return Table(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
+    table = Table(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
+    if len(methods) <= MOST_COLUMNS:
+        return table
+    header, *lines = (list(line) for line in zip(table.header, *table.rows, strict=True))
+    return table._replace(header=["method", *header[1:]], rows=lines)
 
 
 def _best(metric: str, rows: list[Row]) -> float | None:

@@ -1,5 +1,8 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.student.answers import Answers as Answers
+from darkbayes.student.answers import Learned as Learned
+from darkbayes.student.answers import distil_batch as distil_batch
 from darkbayes.student.diagnosis import Diagnosis as Diagnosis
 from darkbayes.student.following import Distilled as Distilled
 from darkbayes.student.following import distil as distil

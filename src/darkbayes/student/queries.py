@@ -214,6 +214,8 @@ def disagreement(
     require_positive("size", size)
 
     def spread(x: Array, context: Context) -> Array:
+        if context.posterior is None:
+            raise InvalidInput("disagreement needs draws of a posterior to follow: use other queries for models")
         predict = context.posterior.distribution
         said = jax.vmap(lambda draw: predict(draw, x).outputs())(context.draws)
         return jnp.sum(jnp.log(jnp.sum(jnp.var(said, axis=0), axis=-1) + TINY))

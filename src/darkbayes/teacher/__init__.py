@@ -6,6 +6,7 @@ from darkbayes.teacher.distributed.chain import distributed_chain as distributed
 from darkbayes.teacher.microcanonical import adjusted_mclmc_chain as adjusted_mclmc_chain
 from darkbayes.teacher.microcanonical import mclmc_chain as mclmc_chain
 from darkbayes.teacher.nuts import nuts_chain as nuts_chain
+from darkbayes.teacher.stored import stored_chain as stored_chain
 from darkbayes.teacher.tuning import Choices as Choices
 from darkbayes.teacher.tuning import tune as tune
 from darkbayes.teacher.tuning import tune_all as tune_all

@@ -69,6 +69,19 @@ class Distribution(eqx.Module):
         """What draws, along the first axis, predict together: the mixture of what `predict` says of each."""
 
     @classmethod
+    def from_arrays(cls, *parts: np.ndarray) -> "Distribution":
+        """What a model from elsewhere says of each row, by the arrays that it returned, which are finite."""
+        raise InvalidInput(f"{cls.__name__} is not made of arrays: write its `from_arrays`")
+
+    @classmethod
+    def unsaid(cls, first: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+        """What models that return one array leave unsaid, by targets that they never saw; None if it is nothing.
+
+        `first` has the answers of all models, ``[models, rows, ...]``.
+        """
+        return None
+
+    @classmethod
     @abc.abstractmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
         """What draws predict together, as far as the mean and the variance of their `statistics` know it."""
@@ -154,14 +167,15 @@ class Head(eqx.Module):
         """
         raise InvalidInput(f"{type(self).__name__} has no ONNX form: write its graph in a method `write`")
 
-    def check_teacher(self, likelihood: Likelihood, distribution: Distribution) -> None:
-        """Refuse a teacher of whose draws one says this distribution, if it speaks of something else."""
+    def check_teacher(self, likelihood: Likelihood | str, distribution: Distribution) -> None:
+        """Refuse a teacher, by its likelihood or its name, of whose draws one says this, if it is of something else."""
         taught = eqx.filter_eval_shape(lambda draw: draw.outputs(), distribution).shape[-1]
-        teacher = f"{type(likelihood).__name__} (draws are {type(distribution).__name__}, {taught} wide)"
+        name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
+        teacher = f"{name} (draws are {type(distribution).__name__}, {taught} wide)"
         if not isinstance(distribution, self.learns_from) or taught != self.targets:
             raise InvalidInput(
                 f"{self} cannot learn from {teacher}: it follows draws that are {self.learns_from.__name__}, "
-                f"{self.targets} wide; choose a head for {type(likelihood).__name__}"
+                f"{self.targets} wide; choose a head for {name}"
             )
 
 

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_count
+from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.outcomes.classes import FLOOR, ClassPrediction, ClassTarget
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
 from darkbayes.types import Array, PyTree
 
+SUM_ERROR = 1e-3
+"""How far from one the probabilities of a model from elsewhere may add up."""
 LEAST_SHARE = 0.01
 """A probability below which the error of one is judged as if it were this."""
 
@@ -70,6 +72,19 @@ class Categorical(Distribution):
         return Predicted(cls(jnp.log(means[..., 1:]) + largest), means[..., 0])
 
     @classmethod
+    def from_arrays(cls, *parts: np.ndarray) -> "Categorical":
+        """Probabilities ``[rows, classes]``."""
+        probs = parts[0]
+        if len(parts) > 1 or probs.ndim != 2:
+            given = " and ".join(f"shape {part.shape}" for part in parts)
+            raise InvalidInput(f"it must return probabilities [rows, classes], not {given}: use its predict_proba")
+        wrong = np.flatnonzero((probs < 0).any(axis=1) | (np.abs(probs.sum(axis=1) - 1.0) > SUM_ERROR))
+        if wrong.size:
+            raise InvalidInput(f"row {wrong[0]} has {probs[wrong[0]]}, no probabilities: apply a softmax to logits")
+        probs = probs / probs.sum(axis=1, keepdims=True)
+        return cls(jnp.asarray(np.log(np.maximum(probs, np.finfo(np.float32).tiny)), jnp.float32))
+
+    @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
         # What rounding did to a long average would show in their sum.
         return Predicted(cls(jnp.log(mean["probs"] / jnp.sum(mean["probs"], axis=-1, keepdims=True))), mean["entropy"])
@@ -113,12 +128,22 @@ class Softmax(Likelihood):
 
 
 class SoftmaxHead(Head):
-    """Class probabilities."""
+    """Class probabilities.
+
+    With a `temperature` T above 1 it learns at softened targets (Hinton, Vinyals and Dean, 2015): the loss is
+
+        -T^2 sum_k q_k log S_k,   q ~ (average of the draws)^(1/T),   S ~ (student's probabilities)^(1/T),
+
+    which is least where the student's own probabilities are the average, as without it, and cares more for classes that
+    are unlikely. It is the average that is softened: an average of softened draws would not be the predictive. So let
+    the targets be averages over many draws, or all of them.
+    """
 
     learns_from: ClassVar[type[Distribution]] = Categorical
 
     num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
     decompose: bool = False
+    temperature: float = eqx.field(converter=partial(require_positive, "temperature"), default=1.0)
 
     @property
     def width(self) -> int:
@@ -129,8 +154,11 @@ class SoftmaxHead(Head):
         return self.num_classes
 
     def loss(self, outputs: Array, targets: Categorical) -> Array:
-        log_probs = jax.nn.log_softmax(outputs[:, : self.num_classes])
-        loss = -jnp.sum(jnp.mean(targets.probs, axis=0) * log_probs, axis=-1)
+        logits, average = outputs[:, : self.num_classes], jnp.mean(targets.probs, axis=0)
+        if self.temperature != 1:
+            logs = jnp.log(jnp.maximum(average, jnp.finfo(average.dtype).tiny))
+            logits, average = logits / self.temperature, jax.nn.softmax(logs / self.temperature)
+        loss = -(self.temperature**2) * jnp.sum(average * jax.nn.log_softmax(logits), axis=-1)
         if self.decompose:
             # Cross entropy of shares of the largest possible entropy: least at the mean of the targets, and bounded.
             most, target = np.log(self.num_classes), jnp.mean(targets.entropy, axis=0)

@@ -74,6 +74,14 @@ class CountDraw(Distribution):
         return Predicted(CountMixture(log_weights, each.rate, dispersion), jnp.mean(each.variance, axis=0))
 
     @classmethod
+    def from_arrays(cls, *parts: np.ndarray) -> "CountDraw":
+        """Rates ``[rows]`` or ``[rows, 1]``, and dispersions if it is not Poisson."""
+        rows, shapes = len(parts[0]), " and ".join(str(part.shape) for part in parts)
+        if len(parts) > 2 or any(part.size not in (rows, 1) or not (part > 0).all() for part in parts):
+            raise InvalidInput(f"it must return positive rates [rows], with dispersions or alone, not shape {shapes}")
+        return cls(*(jnp.asarray(np.broadcast_to(part.ravel(), rows)[:, None], jnp.float32) for part in parts))
+
+    @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
         """The negative binomial of the same mean and variance, as the draws themselves were not kept."""
         rate, more = mean["mean"], mean["variance"] + variance["mean"] - mean["mean"]

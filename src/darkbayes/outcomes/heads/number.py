@@ -43,6 +43,41 @@ class Normal(Distribution):
         return Predicted(mixture, jnp.mean(each.variance, axis=0))
 
     @classmethod
+    def from_arrays(cls, *parts: np.ndarray) -> "Normal":
+        """Means, and variances of the noise around them, ``[rows, outputs]`` or ``[rows]``; or one variance for all."""
+        if len(parts) != 2:
+            raise InvalidInput("it returns means alone: let it return (mean, variance), or give noise, its variance")
+        mean = parts[0].reshape(len(parts[0]), -1)
+        if parts[0].ndim > 2 or parts[1].ndim > 2 or parts[1].size not in (1, mean.shape[1], mean.size):
+            given = f"{parts[0].shape} and {parts[1].shape}"
+            raise InvalidInput(f"means and variances must be [rows, outputs], not of shapes {given}")
+        if not (parts[1] > 0).all():
+            raise InvalidInput(f"the least variance is {parts[1].min():g}: variances must be positive")
+        rows = len(mean) if parts[1].size == mean.size else 1
+        variance = np.broadcast_to(parts[1].reshape(rows, -1), mean.shape)
+        return cls(jnp.asarray(mean, jnp.float32), jnp.asarray(variance, jnp.float32))
+
+    @classmethod
+    def unsaid(cls, first: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The variance of each output's noise under which the mixture of the models makes the targets likeliest."""
+        from scipy.optimize import minimize_scalar
+        from scipy.special import logsumexp
+
+        squares = (first.reshape(*first.shape[:2], -1) - y.reshape(len(y), -1)) ** 2
+
+        def cost(log_variance: float, square: np.ndarray) -> float:
+            # Up to a constant; an average over models of densities, and over rows of their logarithms.
+            logs: Any = logsumexp(-0.5 * square / np.exp(log_variance), axis=0)
+            return float(0.5 * log_variance - logs.mean())
+
+        most = np.log(np.maximum(squares.mean(axis=(0, 1)), np.finfo(np.float32).tiny))
+        best = [
+            minimize_scalar(cost, args=(squares[..., k],), bounds=(top - 12.0, top + 1.0), method="bounded").x
+            for k, top in enumerate(most)
+        ]
+        return np.exp(best)
+
+    @classmethod
     def averaged(cls, mean: Statistics, variance: Statistics) -> Predicted:
         """The Gaussian of the same mean and variance, as the draws themselves were not kept."""
         return Predicted(cls(mean["mean"], mean["variance"] + variance["mean"]), mean["variance"])
