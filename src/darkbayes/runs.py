@@ -88,11 +88,18 @@ class Run:
         return arrays
 
     def distil(
-        self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int, deadline: float | None = None
+        self,
+        name: str,
+        distillation: Distillation | SideBySide,
+        key: Key,
+        steps: int,
+        deadline: float | None = None,
+        begin: Callable[[DistillationState], DistillationState] = lambda state: state,
     ) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
 
-        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken.
+        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. `begin` makes the state
+        that it begins at from the first or from that of the checkpoint.
         """
         folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
@@ -119,7 +126,7 @@ class Run:
                     pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
 
             label = None if self.quiet else name
-            state, _ = follow(distillation, state, steps, deadline=deadline, label=label, watch=watch)
+            state, _ = follow(distillation, begin(state), steps, deadline=deadline, label=label, watch=watch)
         save_checkpoint(checkpoint, state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
         said = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]

@@ -24,6 +24,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
 from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model, make_posterior
+from darkbayes.fit.lessons import taught
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
@@ -31,7 +32,7 @@ from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
-from darkbayes.student.loop import follow
+from darkbayes.student.loop import DistillationState
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
@@ -67,13 +68,14 @@ PICKS = 16
 TOO_FAR, CHECKED = 0.25, 1_000
 """Nats a row that a student may be behind its teacher before another head is tried, and the training rows looked at."""
 STARTS, START_EPOCHS, START_STEPS = 16, 200, (5_000, 20_000)
-"""Optimisations whose ends chains begin at, one a chain at least; the epochs of each, and its steps at least and at
-most."""
+"""Optimisations at least whose ends chains begin at, two a chain where there may be as many again; the epochs of each,
+and its steps at least and at most."""
 WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
-"""Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
+"""Rows times weights times steps of all such chains together if they are as many as usual, and the steps of each at
+least and at most."""
 BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
 CHOOSING_SHARE = 0.25
@@ -226,7 +228,8 @@ def fit(
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
     updates = max(1, round(slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
-    student = make_student(target, options, turns * updates)
+    lessons = turns * updates
+    student = make_student(target, options, lessons)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
@@ -235,23 +238,28 @@ def fit(
     parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
     parts = dataclasses.replace(parts, updates=sharing.whole(updates))
     deadline = None if options.time_budget is None else began + options.time_budget
-    if run is not None:
-        state, curve = run.distil("student", parts, distil_key, choices["steps"], deadline), []
-    else:
-        state = parts.init(distil_key)
-        if start is not None:
-            students = sharing.reshaped(student.network, start.params, data.x)
-            state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
-        label = None if quiet else "distilling"
-        state, curve = follow(parts, state, choices["steps"], deadline=deadline, label=label)
+    longer = None
+    if options.max_steps is None:
+        longer = dataclasses.replace(parts, student=make_student(target, options, 2 * lessons))
+
+    def begin(state: DistillationState) -> DistillationState:
+        if start is None:
+            return state
+        students = sharing.reshaped(student.network, start.params, data.x)
+        return state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
+
+    how: Any = {"begin": begin, "deadline": deadline, "run": run, "quiet": quiet}
+    state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
+    lessons *= 1 + again
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     params, notes = parts.best(state), (f"sampled is a network with {chosen.model}: {chosen.reason}",)
+    notes += (note,) if note else ()
     if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
-        other = make_student(target, plainer, turns * updates)
-        other_params = _taught_again(other, posterior, draws, data, queries, other_key, turns * updates)
+        other = make_student(target, plainer, lessons)
+        other_params = _taught_again(other, posterior, draws, data, queries, other_key, lessons)
         if (less := _behind(posterior, draws, other, other_params, data)) < gap:
             student, params, options = other, other_params, plainer
             words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
@@ -304,7 +312,8 @@ def slower(effort: float) -> float:
 
 def _lengths(cells: int, options: Options) -> dict[str, Any]:
     """How long chains on all rows run, by the work that a step is: rows times weights."""
-    wanted = options.effort * WORK / (cells * options.chains)
+    # More chains than usual are more work, and not shorter: to take more is what a fit advises where there are too few.
+    wanted = options.effort * WORK / (cells * min(options.chains, Options.chains))
     steps = round(min(max(wanted, options.effort * LEAST_STEPS), slower(options.effort) * MOST_STEPS))
     reason = (
         "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
@@ -357,7 +366,7 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 
     Chains forget where they began, but from random weights that takes them far longer.
     """
-    number = max(STARTS, options.chains)
+    number = max(STARTS, options.chains if options.max_steps is not None else 2 * options.chains)
     if start is None:
         steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, *START_STEPS))
         steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))
