@@ -42,7 +42,7 @@ def test_a_student_that_ran_away_is_replaced_by_one_with_a_simpler_head(
     )
     assert student > teacher - automatic.TOO_FAR
     assert fitted.diagnosis.runs[0].agreement.chains == 2
-    # Somebody's own choice of a head is not changed; and an average that is known too roughly is taken over more chains.
+    # Somebody's own choice of a head is not changed. And where the average is known too roughly, there are more chains.
     monkeypatch.setattr(convergence, "MEDIAN_ERROR", 1e-6)
     kept = fit(line, TARGET, jax.random.key(0), Options(**SMALL, likelihood="one-noise", head="mixture"))
     assert kept.options.head == "mixture"

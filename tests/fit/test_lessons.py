@@ -19,7 +19,7 @@ from darkbayes.teacher.keeping import at_traced, trace_read
 
 STEPS, BURN_IN, THIN, CHAINS = 212, 10, 4, 3
 ROUNDS = 50, 51
-"""Draws that each of the first chains and of the others leaves: of the steps two are left over, which are made up for."""
+"""Draws of each of the first chains and of the others: of the steps two are left over, which are made up for."""
 TINY = 1e-6
 KEY = jax.random.key(0)
 
@@ -108,7 +108,7 @@ def test_a_run_killed_among_the_new_chains_ends_in_the_same_bits(
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", -1.0)  # One after every chunk.
     monkeypatch.setattr(runs, "CHECKPOINT_SHARE", np.inf)
     # Before the first chains are done, as they are, in the burn-in of the others, and later.
-    for at in (100, STEPS - 3, STEPS, STEPS + BURN_IN + 40):
+    for at in (100, STEPS - 3, STEPS, STEPS + BURN_IN + 40):  # noqa: B007
         monkeypatch.setattr(runs, "save_checkpoint", killed)
         with pytest.raises(KeyboardInterrupt):
             run_of(parts, parts, run=Run(tmp_path / "broken", {}, resume=True, quiet=True))
