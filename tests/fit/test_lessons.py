@@ -49,7 +49,7 @@ def goal(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run_of(parts: Distillation, longer: Distillation | None, deadline: float | None = None, run: Any = None) -> Taught:
-    return taught(parts, longer, KEY, STEPS, begin=lambda state: state, deadline=deadline, run=run, quiet=True)
+    return taught(parts, longer, KEY, STEPS, weights=None, deadline=deadline, run=run, quiet=True)
 
 
 @pytest.mark.parametrize(

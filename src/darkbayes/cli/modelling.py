@@ -63,7 +63,7 @@ class Fit:
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
-    chains: Number = 8  # chains that sample side by side
+    chains: Number = 8  # chains that sample side by side; as many again follow if their average is known too roughly
     delimiter: Delimiter = None
     seed: Number = 0  # the same seed gives the same bits on the same machine, unless the time budget ends the fit
     out: OptionalFolder = None  # the run's folder; runs/NAME-TARGET by default

@@ -32,7 +32,6 @@ from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Settings, Student, distillation
-from darkbayes.student.loop import DistillationState
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
@@ -95,6 +94,7 @@ class Options:
     student_hidden: tuple[int, ...] = (128, 128, 128)
     """Widths of the student's hidden layers."""
     chains: int = 8
+    """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""
     effort: float = 1.0
     """How much work may be done, as a multiple of the usual amount: larger networks, longer chains, more lessons."""
     prior: float | None = None
@@ -102,7 +102,7 @@ class Options:
     time_budget: float | None = 900.0
     """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
     max_steps: int | None = None
-    """Steps of each chain at most, a third of them to find its settings and burn in."""
+    """Steps of each chain at most, a third of them to find its settings and burn in; then no further chains follow."""
     likelihood: str | None = None
     """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
     head: str | None = None
@@ -241,14 +241,8 @@ def fit(
     longer = None
     if options.max_steps is None:
         longer = dataclasses.replace(parts, student=make_student(target, options, 2 * lessons))
-
-    def begin(state: DistillationState) -> DistillationState:
-        if start is None:
-            return state
-        students = sharing.reshaped(student.network, start.params, data.x)
-        return state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
-
-    how: Any = {"begin": begin, "deadline": deadline, "run": run, "quiet": quiet}
+    weights = None if start is None else sharing.reshaped(student.network, start.params, data.x)
+    how: Any = {"weights": weights, "deadline": deadline, "run": run, "quiet": quiet}
     state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
     lessons *= 1 + again
     assert state.reservoir is not None

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from darkbayes.runs import Run
 from darkbayes.student import Distillation
 from darkbayes.student.diagnosis import chains_agreement
 from darkbayes.student.loop import DistillationState, follow, steps_of
 from darkbayes.teacher.diagnostics.convergence import LARGE_ERROR, MEDIAN_ERROR
-from darkbayes.types import Chain, Key
+from darkbayes.types import Chain, Key, PyTree
 
 TOO_ROUGH = ("few", "apart")
 """The verdicts on chains that more of them would mend."""
@@ -42,7 +45,7 @@ def taught(
     key: Key,
     steps: int,
     *,
-    begin: Begin,
+    weights: PyTree | None,
     deadline: float | None,
     run: Run | None,
     quiet: bool,
@@ -54,7 +57,7 @@ def taught(
         longer: the same with a student that learns twice as long; None if there may be no further chains.
         key: where the randomness comes from.
         steps: of each chain, burn-in included.
-        begin: makes the state to begin at from that of the distillation.
+        weights: those that the student begins with, without a folder; None for its own.
         deadline: a moment of ``time.time()`` until which all should be done; None for no limit.
         run: a folder to keep metrics and checkpoints in, and to go on from.
         quiet: whether to show no progress bars.
@@ -69,8 +72,12 @@ def taught(
         state = parts.init(key) if state is None else state
         return follow(parts, begin(state), steps, deadline=deadline, label=None if quiet else "distilling")
 
+    def as_given(state: DistillationState) -> DistillationState:
+        given = state.students if weights is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], weights)
+        return state._replace(students=given)
+
     began = time.time()
-    state, curve = distil(parts, begin, None, steps)
+    state, curve = distil(parts, as_given, None, steps)
     if longer is None:
         return Taught(state, curve, False, "")
 

@@ -202,7 +202,7 @@ class MicrocanonicalChain(eqx.Module):
         state = state._replace(gradients=moved.gradients)
         state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), moved, state)
         rate, excess = 1.0 / jnp.sqrt(state.count + 1.0), probability - self.target
-        # No more than all paths are accepted. So that the first step size, which is tiny, grows as fast as it would fall:
+        # More than all paths cannot be accepted. So that the first step size, which is tiny, grows as fast as it falls:
         upwards = jnp.where((excess > 0) & (state.count < SETTLED * self.burn_in), 1.0 / (1.0 - self.target), 1.0)
         factor = jnp.exp(rate * upwards * excess)
         state = _noted(state, jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error))
