@@ -270,7 +270,7 @@ def _rows_of(problem: Problem, name: str, contender: Contender | Whole, key: Key
     trial = _whole_trial(problem, contender) if whole else _tuned_trial(problem, contender, tune_key)
     number, tries, steps = len(problem.data), len(MULTIPLES), tuple(trial.steps)
     given = stack("bench samplers", trial.runs), run_key, jnp.stack(problem.points * tries), problem.chains
-    compiled = _run.lower(*given, steps, trial.look).compile()
+    compiled = _run.lower(*given, steps, trial.look).compile()  # pyright: ignore[reportFunctionMemberAccess]
     began = time.perf_counter()
     averages, counted = jax.block_until_ready(compiled(*given, steps, trial.look))
     seconds = (time.perf_counter() - began) / len(trial.runs)

@@ -11,6 +11,7 @@ import pytest
 import darkbayes as db
 from darkbayes import runs
 from darkbayes.fit.lessons import Taught, taught
+from darkbayes.model import Draw
 from darkbayes.runs import Run
 from darkbayes.student.diagnosis import chains_agreement
 from darkbayes.student.loop import Distillation, steps_of
@@ -28,7 +29,7 @@ KEY = jax.random.key(0)
 def parts(classes: db.Data, logistic: db.Network) -> Distillation:
     """Chains that begin at one of six draws each, all far from each other."""
     posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
-    start: Any = db.model.Draw(100.0 * np.arange(1.0, 7.0, dtype=np.float32)[:, None, None] * np.ones((6, 2, 2)), ())
+    start: Any = Draw(100.0 * np.arange(1.0, 7.0, dtype=np.float32)[:, None, None] * np.ones((6, 2, 2)), ())
     start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), start)
     how: Any = {"batch_size": None, "burn_in": BURN_IN, "thin": THIN, "start": start}
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), *classes, **how)
