@@ -5,6 +5,7 @@
     metrics.jsonl    one line per chunk of a distillation
     model.json       what network a fit has chosen, and among which
     choices.json     how its teacher, or one that tunes itself, is run
+    more.json        whether a fit ran as many chains again, and why
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
