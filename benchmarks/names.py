@@ -20,6 +20,8 @@ NAMES = Names(
         "fisher_sgld": "Fisher SGLD",
         "fisher_sgld with momentum": "Fisher SGLD with momentum",
         "sgld with svrg": "SGLD with SVRG",
+        "mclmc": "MCLMC, all data",
+        "adjusted mclmc": "MCLMC, adjusted, all data",
     },
     metrics={
         "us_per_step": "microseconds per step",
@@ -36,6 +38,8 @@ NAMES = Names(
         "kl_boston_tuned": "Boston, tuned",
         "gain_toy2d": "times fewer gradients than SGLD, 2-D toy",
         "gain_boston": "times fewer gradients than SGLD, Boston",
+        "gain_toy2d_time": "times less time than SGLD, 2-D toy",
+        "gain_boston_time": "times less time than SGLD, Boston",
         "inflation_0.1": "variance inflated at stiffness 0.1 (%)",
         "inflation_0.5": "at stiffness 0.5 (%)",
         "inflation_1.0": "at stiffness 1 (%)",
@@ -68,6 +72,7 @@ NAMES = Names(
     },
     tables={
         **dict.fromkeys(("gain_toy2d", "gain_boston"), "Gradients to come as close as SGLD ever does"),
+        **dict.fromkeys(("gain_toy2d_time", "gain_boston_time"), "Time to come as close as SGLD ever does"),
         **dict.fromkeys(("inflation_0.1", "inflation_0.5", "inflation_1.0"), "What discretisation does to a Gaussian"),
     },
 )

@@ -5,6 +5,7 @@
     metrics.jsonl    lines of a distillation, at the same steps however fast it is
     model.json       what network a fit has chosen, and among which
     choices.json     how its teacher, or one that tunes itself, is run
+    more.json        whether a fit ran as many chains again, and why
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
     results.json     the one form of results
@@ -104,11 +105,18 @@ class Run:
         write_json(self.path / TIMINGS, self.seconds)
 
     def distil(
-        self, name: str, distillation: Distillation | SideBySide, key: Key, steps: int, deadline: float | None = None
+        self,
+        name: str,
+        distillation: Distillation | SideBySide,
+        key: Key,
+        steps: int,
+        deadline: float | None = None,
+        begin: Callable[[DistillationState], DistillationState] = lambda state: state,
     ) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
 
-        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken.
+        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. `begin` makes the state
+        that it begins at from the first or from that of the checkpoint.
         """
         folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
@@ -141,7 +149,7 @@ class Run:
                     pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
 
             label = None if self.quiet else name
-            state, _ = follow(distillation, state, steps, deadline=deadline, label=label, watch=watch)
+            state, _ = follow(distillation, begin(state), steps, deadline=deadline, label=label, watch=watch)
             keep_lines()
         save_checkpoint(checkpoint, state, steps_of(state.teacher.step))
         write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))

@@ -1,5 +1,6 @@
 """The benchmarks that compare samplers and targets: their arithmetic, one tiny run of each, and their figures."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,23 @@ def test_gradients_are_counted_over_all_chains_tuning_included(compared: list[di
     assert tuning.pop() >= 2 * 1024
 
 
+def test_chains_on_all_examples_count_their_gradients_as_minibatches(problem: samplers.Problem) -> None:
+    """In batches of five, all twenty examples are four minibatches."""
+    small = dataclasses.replace(problem, batch_size=5, steps=5120)
+    auto, tuned = samplers._rows_of(small, "mclmc", samplers.contenders(small)["mclmc"], jax.random.key(0))
+    counts = [at for at, _ in auto["curve"]]
+    assert np.isfinite([divergence for _, divergence in auto["curve"]]).all()
+    assert counts == sorted(counts)
+    # Two a step and one to begin with, in each of two chains: about as many as the minibatches of other samplers.
+    assert counts[-1] == 4 * 2 * (2 * 5120 / 8 + 1)
+    assert tuned["us_per_gradient"] == auto["us_per_gradient"] > 0
+
+
 def test_the_gain_is_how_much_sooner_a_sampler_is_as_close_as_sgld_ever_is() -> None:
     def tuned(method: str, *divergences: float) -> dict[str, Any]:
         curve = [[10 * 2**k, divergence] for k, divergence in enumerate(divergences)]
-        return {"method": method, "metric": "kl_boston_tuned", "curve": curve}
+        time = {"us_per_gradient": 8.0 if method == "sghmc" else 1.0}
+        return {"method": method, "metric": "kl_boston_tuned", "curve": curve} | time
 
     gains = samplers._gains(
         [tuned("sgld", 3.0, 2.0, 1.0, 1.5), tuned("sghmc", 1.0, 0.5, 0.2, 0.1), tuned("baoa", 9.0, 9.0, 9.0, 9.0)]
@@ -64,6 +78,8 @@ def test_the_gain_is_how_much_sooner_a_sampler_is_as_close_as_sgld_ever_is() -> 
     assert {(row["method"], row["metric"]): row["mean"] for row in gains} == {
         ("sgld", "gain_boston"): 1.0,
         ("sghmc", "gain_boston"): 4.0,
+        ("sgld", "gain_boston_time"): 1.0,
+        ("sghmc", "gain_boston_time"): 0.5,
     }
 
 

@@ -93,6 +93,21 @@ def test_the_energy_error_is_met_and_settings_are_frozen_after_burn_in(problem):
     assert 0.4 < float(jnp.median(later.states.settings.length)) / spread < 2.0
 
 
+def test_a_chain_of_paths_soon_has_its_step_size_and_counts_its_gradients(problem):
+    posterior, x, y, *_ = problem
+    chain = db.adjusted_mclmc_chain(posterior, x, y, burn_in=400)
+    soon = burn(chain, start_chains(chain, jax.random.key(0), 4), jnp.int32(25))
+    step, number = np.median(soon.states.settings.step_size), np.max(soon.states.gradients)
+    # The n-th path has n steps at most, of two gradients each.
+    assert 25 < number <= 1 + 25 * 26
+    later = burn(chain, soon, jnp.int32(375))
+    (step_size, length, *_), spent = jax.tree.map(np.asarray, (later.states.settings, later.states.gradients))
+    assert 1 / 3 < step / np.median(step_size) < 3
+    # A path has L / eps steps on average, half a step more as their number is whole.
+    after = burn(chain, later, jnp.int32(400)).states.gradients
+    assert np.mean(after - spent) == pytest.approx(np.mean(2 * 400 * (length / step_size + 0.5)), rel=0.1)
+
+
 def test_rows_that_only_fill_up_do_not_count(problem):
     posterior, x, y, *_ = problem
     chain = db.mclmc_chain(posterior, x, y)

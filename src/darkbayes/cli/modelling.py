@@ -95,7 +95,7 @@ class Fit:
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
-    chains: Number = 8  # chains that sample side by side
+    chains: Number = 8  # chains that sample side by side; as many again follow if their average is known too roughly
     delimiter: Delimiter = None
     encoding: Encoding = None
     sheet: Sheet = None

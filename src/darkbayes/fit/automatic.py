@@ -25,6 +25,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit import sharing
 from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model, make_posterior
+from darkbayes.fit.lessons import taught
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.model.layers import ACTIVATIONS
@@ -33,7 +34,6 @@ from darkbayes.predict import predict_draws, predict_student
 from darkbayes.progress import LOGGER
 from darkbayes.runs import Run
 from darkbayes.student import Diagnosis, Distillation, Settings, Snapshot, Student, distillation
-from darkbayes.student.following import follow
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
@@ -69,13 +69,14 @@ PICKS = 16
 TOO_FAR, CHECKED = 0.25, 1_000
 """Nats a row that a student may be behind its teacher before another head is tried, and the training rows looked at."""
 STARTS, START_EPOCHS, START_STEPS = 16, 200, (5_000, 20_000)
-"""Optimisations whose ends chains begin at, one a chain at least; the epochs of each, and its steps at least and at
-most."""
+"""Optimisations at least whose ends chains begin at, two a chain where there may be as many again; the epochs of each,
+and its steps at least and at most."""
 WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
-"""Rows times weights times steps of all such chains together, and the steps of each at least and at most."""
+"""Rows times weights times steps of all such chains together if they are as many as usual, and the steps of each at
+least and at most."""
 BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
 CHOOSING_SHARE = 0.25
@@ -95,6 +96,7 @@ class Options:
     student_hidden: tuple[int, ...] = (128, 128, 128)
     """Widths of the student's hidden layers."""
     chains: int = 8
+    """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""
     effort: float = 1.0
     """How much work may be done, as a multiple of the usual amount: larger networks, longer chains, more lessons."""
     prior: float | None = None
@@ -102,7 +104,7 @@ class Options:
     time_budget: float | None = 900.0
     """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
     max_steps: int | None = None
-    """Steps of each chain at most, a third of them to find its settings and burn in."""
+    """Steps of each chain at most, a third of them to find its settings and burn in; then no further chains follow."""
     likelihood: str | None = None
     """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
     head: str | None = None
@@ -233,7 +235,8 @@ def fit(
         turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
     LOGGER.info("%s", choices["explanation"])
     updates = max(1, round(slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
-    student = make_student(target, options, turns * updates)
+    lessons = turns * updates
+    student = make_student(target, options, lessons)
     kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
     settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
     # What is our own needs no check, which takes as long as a short fit.
@@ -242,23 +245,22 @@ def fit(
     parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
     parts = dataclasses.replace(parts, updates=sharing.whole(updates))
     deadline = None if options.time_budget is None else began + options.time_budget
-    if run is not None:
-        state, curve = run.distil("student", parts, distil_key, choices["steps"], deadline), []
-    else:
-        state = parts.init(distil_key)
-        if start is not None:
-            students = sharing.reshaped(student.network, start.params, data.x)
-            state = state._replace(students=jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], students))
-        label = None if quiet else "distilling"
-        state, curve = follow(parts, state, choices["steps"], deadline=deadline, label=label, watch=watch)
+    longer = None
+    if options.max_steps is None:
+        longer = dataclasses.replace(parts, student=make_student(target, options, 2 * lessons))
+    weights = None if start is None else sharing.reshaped(student.network, start.params, data.x)
+    how: Any = {"weights": weights, "deadline": deadline, "run": run, "quiet": quiet, "watch": watch}
+    state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
+    lessons *= 1 + again
     assert state.reservoir is not None
     filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     params = parts.best(state)
+    notes += (note,) if note else ()
     if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
-        other = make_student(target, plainer, turns * updates)
-        other_params = _taught_again(other, posterior, draws, data, queries, other_key, turns * updates)
+        other = make_student(target, plainer, lessons)
+        other_params = _taught_again(other, posterior, draws, data, queries, other_key, lessons)
         if (less := _behind(posterior, draws, other, other_params, data)) < gap:
             student, params, options = other, other_params, plainer
             words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
@@ -311,7 +313,8 @@ def slower(effort: float) -> float:
 
 def _lengths(cells: int, options: Options) -> dict[str, Any]:
     """How long chains on all rows run, by the work that a step is: rows times weights."""
-    wanted = options.effort * WORK / (cells * options.chains)
+    # More chains than usual are more work, and not shorter: to take more is what a fit advises where there are too few.
+    wanted = options.effort * WORK / (cells * min(options.chains, Options.chains))
     steps = round(min(max(wanted, options.effort * LEAST_STEPS), slower(options.effort) * MOST_STEPS))
     reason = (
         "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
@@ -364,7 +367,7 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 
     Chains forget where they began, but from random weights that takes them far longer.
     """
-    number = max(STARTS, options.chains)
+    number = max(STARTS, options.chains if options.max_steps is not None else 2 * options.chains)
     if start is None:
         steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, *START_STEPS))
         steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))

@@ -110,10 +110,19 @@ def diagnose(
     return Diagnosis(judged, plateau, _verdict(judged), tuple(warnings))
 
 
-def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
+def chains_agreement(chain: Chain, state: Any) -> Agreement:
+    """How well the average over all chains is known, those that others took the place of included."""
     values, stride = trace_read(state.trace)
+    if begun := int(state.teacher.begun):
+        before = -(-((begun - int(chain.burn_in)) // int(chain.thin)) // stride)  # Values, of the chains before.
+        number = min(before, values.shape[1] - before)
+        values = np.concatenate([values[:, before - number : before], values[:, before : before + number]])
     statistics = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (state.average.mean, state.average.variance))
-    judged = agreement(values, stride * int(chain.thin), at_traced(state.average.kind.spread(*statistics)))
+    return agreement(values, stride * int(chain.thin), at_traced(state.average.kind.spread(*statistics)))
+
+
+def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics:
+    judged = chains_agreement(chain, state)
     # In numpy: no program is compiled for what it does as well.
     draws, reservoir = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.teacher.draws), state.reservoir
     filled = 0
@@ -133,7 +142,7 @@ def _diagnose_run(chain: Chain, state: Any, divergence: float) -> RunDiagnostics
     temperature = error = noise = None
     along: dict[str, float] = {}
     if gradients is not None:
-        by_draw = np.asarray(gradients.temperature, np.float64).reshape(judged.chains, -1)
+        by_draw = np.asarray(gradients.temperature, np.float64).reshape(jax.tree.leaves(draws)[0].shape[:2])
         temperature = float(by_draw.mean())
         error = standard_error(by_draw.mean(axis=1) if len(by_draw) > 1 else by_draw[0])
         noise = float(np.median(gradients.noise_to_signal)) if hasattr(chain, "batch_size") else None

@@ -130,6 +130,18 @@ class Distillation(eqx.Module):
         taught = students, optimisers, none, none - 1, jnp.zeros(self.settings.restarts)
         return DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught)
 
+    @eqx.filter_jit
+    def renewed(self, key: Key, state: DistillationState) -> DistillationState:
+        """The state with new chains in place of its own, which began by the same key; all that was kept stays.
+
+        So as many chains again are sampled by the same program.
+        """
+        teacher_key, *_ = jax.random.split(key, 4)
+        chains = start_chains(self.chain, teacher_key, self.settings.num_chains, self.settings.num_chains)
+        now = state.teacher
+        # Not the step's own memory, which is given away once.
+        return state._replace(teacher=now._replace(states=chains.states, begun=now.step + 0))
+
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
         """Advance the chains alone."""
@@ -297,11 +309,11 @@ def run_rounds(
     parts: Any, chain: Chain, state: DistillationState, steps: int, deadline: float | None
 ) -> Iterator[Snapshot]:
     """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
-    done = steps_of(state.teacher.step)
-    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, int(chain.burn_in) - done):
+    done, burnt = steps_of(state.teacher.step), steps_of(state.teacher.begun) + int(chain.burn_in)
+    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, min(burnt, steps) - done):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
-    passed, rounds = ((one - int(chain.burn_in)) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
+    passed, rounds = ((one - burnt) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
     every, carry = max(1, math.isqrt(rounds) // 2), (state, np.zeros(()))
     for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, done=passed, every=every):
         state = carry[0]
@@ -314,7 +326,7 @@ def run_rounds(
         winner = np.expand_dims(winners(divergences, state), -1)
         of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (state.loss, divergences)]
         step = steps_of(state.teacher.step)
-        late = deadline is not None and time.time() > deadline and 2 * step > steps + chain.burn_in
+        late = deadline is not None and time.time() > deadline and 2 * step > steps + burnt
         yield Snapshot(state, step, *of_best, marked=done % every == 0 or done == rounds or late)
         if late:
             return

@@ -134,6 +134,7 @@ class Chains(NamedTuple):
     step: Array
     states: Any  # The states of the chains, stacked along a leading axis.
     failure: Failure
+    begun: Array  # The step at which they began; 0 unless they took the place of others.
 
     @property
     def draws(self) -> PyTree:
@@ -152,20 +153,22 @@ def each(function: Callable[..., Any], *stacked: PyTree) -> Any:
 
 
 @eqx.filter_jit
-def start_chains(chain: Chain, key: Key, num_chains: int) -> Chains:
-    """Chains at independent starting points."""
+def start_chains(chain: Chain, key: Key, num_chains: int, before: int = 0) -> Chains:
+    """Chains at independent starting points, which are not those of so many chains `before` them, by the same key."""
     num_chains = require_count("num_chains", num_chains)
     init_key, step_key = jax.random.split(key)
+    init_key = jax.random.fold_in(init_key, before) if before else init_key
     keys, start = jax.random.split(init_key, num_chains), getattr(chain, "start", None)
     if start is None:
         states = jax.vmap(chain.init)(keys)
     else:
         # No two chains begin at the same draw, unless there are more of them.
         order = jax.random.permutation(jax.random.fold_in(key, 2), len(jax.tree.leaves(start)[0]))
-        begin = jax.tree.map(lambda leaf: leaf[order[jnp.arange(num_chains) % len(order)]], start)
+        begin = jax.tree.map(lambda leaf: leaf[order[(before + jnp.arange(num_chains)) % len(order)]], start)
         states = jax.vmap(lambda key, draw: chain.init(key, draw))(keys, begin)  # pyright: ignore[reportCallIssue]
     none = jnp.full((), -1, jnp.int32)
-    return Chains(step_key, jnp.zeros((), jnp.int32), states, Failure(none, none, jnp.zeros(())))
+    zero = jnp.zeros((), jnp.int32)
+    return Chains(step_key, zero, states, Failure(none, none, jnp.zeros(())), zero)
 
 
 def step_chains(chain: Chain, chains: Chains) -> Chains:
@@ -178,7 +181,7 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
     first = jnp.any(bad) & (chains.failure.step < 0)
     failure = jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
-    return Chains(chains.key, chains.step + 1, states, failure)
+    return chains._replace(step=chains.step + 1, states=states, failure=failure)
 
 
 def raise_on_failure(chain: Chain, chains: Chains) -> None:

@@ -43,8 +43,10 @@ FIRST_STEP = 1e-3
 FIRST_ERROR, SETTLED = 10.0, 0.5
 """How many times the wanted error may be made where a chain begins, and the share of the burn-in in which it falls to
 once."""
+MEASURED = (2, 5)
+"""How often the length is measured, by whether a chain is adjusted."""
 MOST_IN_PATH = 1_000
-"""Steps in a path at most."""
+"""Steps in a path at most; the n-th path of a chain has no more than n, as the first step sizes are far too small."""
 
 
 class Pace(NamedTuple):
@@ -68,6 +70,8 @@ class MicrocanonicalState(NamedTuple):
     settings: Pace
     energy_error: Array
     """The running mean of the squared change of energy per dimension, over about `MEMORY` steps."""
+    gradients: Array
+    """How many were taken, each over all examples."""
 
 
 class MicrocanonicalChain(eqx.Module):
@@ -99,7 +103,7 @@ class MicrocanonicalChain(eqx.Module):
         settings = Pace(FIRST_STEP * size, size, none, none)
         direction = _normalised(jax.random.normal(direction_key, weights.shape, weights.dtype))
         count = jnp.zeros((), jnp.int32)
-        return MicrocanonicalState(params, log_density, gradient, direction, count, settings, zero)
+        return MicrocanonicalState(params, log_density, gradient, direction, count, settings, zero, count + 1)
 
     def _slope(self, weights: Array, like: Draw) -> tuple[Array, Array]:
         """The log posterior and its gradient."""
@@ -135,8 +139,8 @@ class MicrocanonicalChain(eqx.Module):
         log_density, gradient = self._slope(weights, state.params)
         direction, last = _turn(direction, gradient, OUTER * eps)
         change = kinetic + more + last + state.log_density - log_density
-        moved = state._replace(params=restore(weights), log_density=log_density, gradient=gradient, direction=direction)
-        return moved, change
+        place = {"params": restore(weights), "log_density": log_density, "gradient": gradient}
+        return state._replace(**place, direction=direction, gradients=state.gradients + 2), change
 
     def _walk(self, key: Key, state: MicrocanonicalState) -> MicrocanonicalState:
         """One step that is always taken, unless it leads out of the numbers."""
@@ -145,7 +149,7 @@ class MicrocanonicalChain(eqx.Module):
         moved = self._refreshed(after_key, moved)
         finite = jnp.isfinite(change) & jnp.all(jnp.isfinite(moved.gradient))
         # Where there was no going on the chain turns back.
-        stay = state._replace(direction=-state.direction)
+        stay = state._replace(direction=-state.direction, gradients=moved.gradients)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, stay)
         error = jnp.where(finite, change**2 / state.direction.size, 0.0)
         state = _noted(state, error)
@@ -163,16 +167,18 @@ class MicrocanonicalChain(eqx.Module):
     def _learned(self, state: MicrocanonicalState, factor: Array) -> Pace:
         """The settings with a longer step and the distance that the chain has spread over, unless burn-in is over.
 
-        That distance is measured in the second quarter of the burn-in, and again in its second half.
+        That distance is measured in the second quarter of the burn-in, and again in its second half; for paths, whose
+        cost it decides, in earlier parts as well, each half as long.
         """
-        old, count, half = state.settings, state.count, self.burn_in // 2
-        begin = jnp.where(count < half, half // 2, half)
+        old, count, burn_in = state.settings, state.count, jnp.asarray(self.burn_in, jnp.int32)
+        halvings = jnp.clip(32 - jax.lax.clz(burn_in // (count + 1)), 1, MEASURED[self.adjusted])
+        begin = burn_in >> halvings
         number = jnp.maximum(count - begin + 1, 1)
         weights, _ = ravel_pytree(state.params)
         mean = old.mean + (weights - old.mean) / number
         squares = jnp.where(number == 1, 0.0, old.squares) + (weights - old.mean) * (weights - mean)
         spread = jnp.sqrt(jnp.sum(squares) / number)
-        due = ((count + 1 == half) | (count + 1 == self.burn_in)) & (spread > 0)
+        due = (count + 1 == burn_in >> (halvings - 1)) & (spread > 0)
         new = Pace(factor * old.step_size, jnp.where(due, spread, old.length), mean, squares)
         return jax.tree.map(lambda new, old: jnp.where(count < self.burn_in, new, old), new, old)
 
@@ -189,12 +195,16 @@ class MicrocanonicalChain(eqx.Module):
             moved, change = self._integrate(carry[0])
             return moved, carry[1] + change
 
-        moved, change = jax.lax.fori_loop(0, jnp.clip(steps, 1, MOST_IN_PATH), go_on, (begin, jnp.zeros_like(length)))
+        steps = jnp.clip(steps, 1, jnp.minimum(state.count + 1, MOST_IN_PATH))
+        moved, change = jax.lax.fori_loop(0, steps, go_on, (begin, jnp.zeros_like(length)))
         probability = jnp.where(jnp.isfinite(change), jnp.exp(jnp.minimum(-change, 0.0)), 0.0)
         accept = jax.random.uniform(accept_key) < probability
+        state = state._replace(gradients=moved.gradients)
         state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), moved, state)
-        rate = 1.0 / jnp.sqrt(state.count + 1.0)
-        factor = jnp.exp(rate * (probability - self.target))
+        rate, excess = 1.0 / jnp.sqrt(state.count + 1.0), probability - self.target
+        # More than all paths cannot be accepted. So that the first step size, which is tiny, grows as fast as it falls:
+        upwards = jnp.where((excess > 0) & (state.count < SETTLED * self.burn_in), 1.0 / (1.0 - self.target), 1.0)
+        factor = jnp.exp(rate * upwards * excess)
         state = _noted(state, jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error))
         return state._replace(settings=self._learned(state, factor))
 

@@ -280,7 +280,7 @@ def _judge(chains: int, error: float, large: float, rhat: float) -> Verdict:
         )
     needed = f"about {min(np.ceil(chains * excess), 9999):,.0f} chains"
     if rhat <= RHAT_MET:
-        remedy = f"run {excess:.1f} times as long (a fit: with so much more effort), or use {needed}"
+        remedy = f"run {excess:.1f} times as long (a fit: with more effort), or use {needed}"
         return Verdict("few", f"the average over the chains is known to {known} only (R-hat {rhat:.2f}): {remedy}")
     remedy = f"{needed} would do, or fewer that run longer (a fit: with more effort)"
     return Verdict(
