@@ -271,7 +271,7 @@ def results(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, Any]:
         for metric, value in {**counts, "killed_percent": share}.items():
             bar = {"bar": BAR, "bar_is": "at least"} if (part, metric) == ("all", "killed_percent") else {}
             rows.append({"method": part, "metric": metric, "mean": value, "se": None, "trials": 1} | bar)
-    origin = provenance(seed, seconds) | {"command": "make mutants"}
+    origin = provenance(seed, seconds) | {"command": " ".join(["python", "scripts/mutants.py", *sys.argv[1:]])}
     if len(run) < len(mutants):
         origin["note"] = f"{len(mutants) - len(run)} of {len(mutants)} are left to run"
     survivors = [one.name for one in run if fate[one.name] == "survived"]
