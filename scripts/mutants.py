@@ -271,7 +271,7 @@ def results(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, Any]:
         for metric, value in {**counts, "killed_percent": share}.items():
             bar = {"bar": BAR, "bar_is": "at least"} if (part, metric) == ("all", "killed_percent") else {}
             rows.append({"method": part, "metric": metric, "mean": value, "se": None, "trials": 1} | bar)
-    origin = provenance(seed, seconds) | {"command": "make mutants"}
+    origin = provenance(seed, seconds) | {"command": " ".join(["python", "scripts/mutants.py", *sys.argv[1:]])}
     if len(run) < len(mutants):
         origin["note"] = f"{len(mutants) - len(run)} of {len(mutants)} are left to run"
     survivors = [one.name for one in run if fate[one.name] == "survived"]
@@ -306,13 +306,12 @@ def main() -> None:
     sys.path[0] = str(PACKAGE.parent)  # In place of the scripts, some of which have names as tests have.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     warnings.filterwarnings("ignore", message=r".*os\.fork\(\) was called", category=RuntimeWarning)
-    for name in HEAVY:
-        importlib.import_module(name)
-    killed = judge(mutants)
+    if not given.write:
+        for name in HEAVY:
+            importlib.import_module(name)
+        judge(mutants)
     if given.part is None:
-        RESULTS.write_text(
-            json.dumps(results(mutants, killed, given.seed, time.time() - began), indent=1) + "\n", "utf-8"
-        )
+        RESULTS.write_text(json.dumps(results(mutants, given.seed, time.time() - began), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
