@@ -39,8 +39,10 @@ def rows(*, seed: int, quiet: bool, kills: int = 100, effort: float = 0.1, repea
         folder = Path(scratch)
         _write_boston(folder / "boston.csv", 1)
         _write_boston(folder / "large.csv", repeated)
-        commands = {name: command.format(effort=effort).split() for name, command in COMMANDS.items()}
-        for number, (name, command) in enumerate((commands | {"predict": PREDICT.split()}).items()):
+        commands: dict[str, list[str]] = {
+            name: command.format(effort=effort).split() for name, command in COMMANDS.items()
+        }
+        for number, (name, command) in enumerate({**commands, "predict": PREDICT.split()}.items()):
             whole, broken = folder / f"{name}-whole", folder / f"{name}-broken"
             whole.mkdir()
             broken.mkdir()

@@ -50,7 +50,8 @@ def goal(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run_of(parts: Distillation, longer: Distillation | None, deadline: float | None = None, run: Any = None) -> Taught:
-    return taught(parts, longer, KEY, STEPS, weights=None, deadline=deadline, run=run, quiet=True)
+    how: Any = {"weights": None, "deadline": deadline, "run": run, "quiet": True, "watch": lambda snapshot: None}
+    return taught(parts, longer, KEY, STEPS, **how)
 
 
 @pytest.mark.parametrize(

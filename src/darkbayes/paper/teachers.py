@@ -88,10 +88,11 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             for method, compute in part(run, preset, trials, jax.random.key(seed)):
                 path, began = folder / f"{path_of(method)}.json", time.time()
                 if method in preset.methods and not path.exists():
-                    write_json(path, {"scores": compute(), "seconds": time.time() - began})
+                    scores = compute()
+                    run.took(f"{name}/{path_of(method)}", time.time() - began)
+                    write_json(path, {"scores": scores})
         records = {method: folder / f"{path_of(method)}.json" for method in METHODS}
         done = {method: read_json(path) for method, path in records.items() if path.exists()}
-        run.seconds += sum(record["seconds"] for record in done.values())
         rows += rows_of(name, {method: scores for one in done.values() for method, scores in one["scores"].items()})
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
