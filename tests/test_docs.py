@@ -77,9 +77,10 @@ def commands(code: str) -> list[list[str]]:
 
 def lay(command: Fit) -> None:
     """What a fit leaves for `predict`, `evaluate`, `export` and `serve`, with a student that has not learned yet."""
-    if not command.source.exists():
+    first = command.source[0]
+    if not first.exists():
         return  # It is the reader's own.
-    name = "-".join([command.source.stem, *command.target]) if command.target else command.source.resolve().name
+    name = "-".join([first.stem, *command.target]) if command.target else first.resolve().name
     out, schema = command.out or Path("runs") / name, command._prepared().schema
     options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=command.head)
     student = make_student(schema.target, options, updates=1)
@@ -171,7 +172,7 @@ def test_every_block_of_code_runs_as_written(page, shell):
 
 
 def test_commands_within_sentences_exist():
-    known = "fit|predict|evaluate|suggest|report|export|serve|reproduce|bench|data"
+    known = "fit|predict|evaluate|suggest|report|export|serve|reproduce|bench|data|doctor"
     for page in PAGES:
         text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
         for command in re.findall(r"`darkbayes ([^`]+)`", text):

@@ -300,7 +300,10 @@ def test_a_run_folder_that_is_none_is_refused(command, tmp_path, refused):
     assert "no run of `darkbayes fit`, or one that did not finish" in message or "no finished run" in message
     assert "nowhere is not there: name" in refused(command, "nowhere", *source)
     message = refused(command, "data.csv", *source)
-    assert "data.csv is no ONNX model that runs here" in message or "data.csv is a file: name the folder" in message
+    assert (
+        "data.csv is refused: it is damaged or no ONNX file" in message
+        or "data.csv is a file: name the folder" in message
+    )
 
 
 @pytest.fixture

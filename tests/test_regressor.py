@@ -266,7 +266,6 @@ def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
             None,
             r"no column to predict 'y' from: 'x0', 'x1' left out: every row has the same value",
         ),
-        ({}, pd.DataFrame({"when": pd.date_range("2020", periods=12)}), None, r"'when' holds dates or times"),
         ({}, pd.DataFrame({"a": [1.0, np.inf] * 6}), None, r"infinite number, in row 1 of column 'a'"),
         ({}, pd.DataFrame({"a": [1.0]}), [1.0], r"X has shape \(1, 1\): give at least 2 rows"),
         ({}, None, [1.0, np.nan] * 6, r"Input y contains NaN"),

@@ -34,7 +34,7 @@ def test_a_csv_file_is_read_whatever_separates_its_columns(write, delimiter, mar
 @pytest.mark.parametrize("block", [1, 8 * 2**20], ids=["cut anywhere", "whole"])
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_line_ends_of_other_systems_and_a_last_line_without_one_are_read(write, end, block, monkeypatch):
-    monkeypatch.setattr("darkbayes.tables.csvfile.BLOCK", block)
+    monkeypatch.setattr("darkbayes.tables.decoding.BLOCK", block)
     table = read_table(write(CITIES.rstrip().replace("\n", end)))
     assert table.columns["city"].values.tolist() == ["Ulm", "Bonn", None]
     assert table.lines.tolist() == [2, 3, 4]

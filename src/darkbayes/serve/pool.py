@@ -158,9 +158,7 @@ class Lane:
             one = await asyncio.shield(starting)
         except asyncio.CancelledError:
             # Stopped just now: the process that starts would be nobody's.
-            one = await starting
-            _kill(one)
-            await one.wait()
+            await _end(await starting)
             raise
         try:
             try:
@@ -177,8 +175,7 @@ class Lane:
         finally:
             self.alive.discard(one)
             self.late.discard(one)
-            _kill(one)
-            await one.wait()
+            await _end(one)
 
     async def stop(self) -> None:
         """End all processes."""
@@ -243,6 +240,13 @@ class Lane:
 def _kill(one: Process) -> None:
     if one.returncode is None:
         one.kill()
+
+
+async def _end(one: Process) -> None:
+    """Kill a process, and close what leads to it: asyncio leaves that to the garbage, which complains."""
+    _kill(one)
+    await one.wait()
+    one._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 async def _exchange(one: Process, sent: bytes) -> tuple[dict[str, Any], bytes]:

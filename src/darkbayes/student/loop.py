@@ -313,7 +313,8 @@ def run_rounds(
     for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, min(burnt, steps) - done):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
-    passed, rounds = ((one - burnt) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
+    # None of a run that has gone on with new chains already.
+    passed, rounds = (max(one - burnt, 0) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
     every, carry = max(1, math.isqrt(rounds) // 2), (state, np.zeros(()))
     for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, done=passed, every=every):
         state = carry[0]

@@ -75,7 +75,7 @@ def infer_inputs(
     _require_finite(table, [name for name in table.columns if name not in ignore], usable)
     inputs = _Inputs(table, targets, rows, chosen, notes)
     inputs.add([name for name in table.columns if name not in targets], set(ignore))
-    marked = [table.columns[name].source for name in targets if table.columns[name].source is not None]
+    marked = [column.source for name in targets if (column := table.columns.get(name)) and column.source is not None]
     schema = TableSchema(tuple(inputs.columns), None, inputs.ignored, REACH, (*inputs.sources, *marked))
     if (width := schema.shape[0]) > MOST_WIDTH:
         problem = f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out"

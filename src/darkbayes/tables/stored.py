@@ -42,7 +42,7 @@ def _without_nothing(value: Any) -> Any:
         return list(map(_without_nothing, value))
     if not isinstance(value, dict):
         return value
-    return {name: _without_nothing(part) for name, part in value.items() if part is not None and part != {}}
+    return {name: _without_nothing(part) for name, part in value.items() if part not in (None, {}, [])}
 
 
 def schema_from_json(stored: Any) -> Schema:
