@@ -142,6 +142,7 @@ def test_a_fit_leaves_a_student_its_scores_and_a_report(prices):
     assert {path.name for path in prices.out.iterdir()} == {
         *(
             "began.json",
+            "timings.json",
             "config.json",
             "dependence.json",
             "examples.json",

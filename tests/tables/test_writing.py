@@ -105,9 +105,8 @@ def test_a_spreadsheet_finds_no_formulas_in_csv(tmp_path, kind):
     for name, keep_formulas in kept.items():
         with TableWriter(tmp_path / name, keep_formulas=keep_formulas) as writer:
             writer.write(columns)
-    (header, *safe), (raw_header, *raw) = (
-        list(csv.reader((tmp_path / name).open(newline=""))) for name in ("safe.csv", "raw.csv")
-    )
+    with (tmp_path / "safe.csv").open(newline="") as one, (tmp_path / "raw.csv").open(newline="") as other:
+        (header, *safe), (raw_header, *raw) = list(csv.reader(one)), list(csv.reader(other))
     assert (header[0], raw_header[0]) == ("'=name", "=name")
     assert [row[0] for row in safe] == ["'" * (k < 6) + (text or "") for k, text in enumerate(FORMULAS)]
     assert [row[0] for row in raw] == [text or "" for text in FORMULAS]
