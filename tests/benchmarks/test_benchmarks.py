@@ -60,12 +60,6 @@ def test_peak_memory_is_measured_in_processes_of_their_own(monkeypatch):
     assert results["rss_ratio"][0]["bar"] == 1.05
 
 
-def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits():
-    results = metrics_of(benchmarks.run("resume", seed=0, quiet=True, steps=20_000, kills=2))
-    assert results["bit_identical"][0]["mean"] == 1.0
-    assert results["kills"][0]["mean"] == 2
-
-
 def test_the_command_line_writes_results(tmp_path, capsys):
     out = tmp_path / "results" / "startup.json"
     with pytest.MonkeyPatch.context() as patch:
