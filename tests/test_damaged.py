@@ -129,8 +129,11 @@ def element(model: Any, kind: int) -> None:
     model.graph.input[0].type.tensor_type.elem_type = kind
 
 
-def output_of_strings(model: Any) -> None:
-    model.graph.output[1].type.tensor_type.elem_type = TensorProto.STRING
+def output_of(kind: Any) -> Any:
+    def craft(model: Any) -> None:
+        model.graph.output[1].type.tensor_type.elem_type = kind
+
+    return craft
 
 
 def missing_shape(model: Any) -> None:
@@ -186,9 +189,10 @@ CRAFTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an input of another type": (lambda model: element(model, TensorProto.FLOAT), "it reads numbers float32"),
     "an input of no type": (lambda model: element(model, TensorProto.BFLOAT16), "of the type 16"),
     "an output too few": (lambda model: model.graph.output.pop(0), "does not compute mean"),
-    "an output of strings": (output_of_strings, "nor truth values for each row"),
+    "an output of strings": (output_of(TensorProto.STRING), "no number for each row"),
+    "an output of truth values": (output_of(TensorProto.BOOL), "no number for each row"),
     "an output without a shape": (missing_shape, "no type and shape"),
-    "an output of seven rows": (loose_output, "nor truth values for each row"),
+    "an output of seven rows": (loose_output, "no number for each row"),
     "a circle": (endless, "no ONNX model that runs here"),
 }
 

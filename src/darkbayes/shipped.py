@@ -57,10 +57,9 @@ class Shipped:
         if lost := sorted(set(self.schema.target.outputs) - set(described.outputs)):
             raise InvalidInput(f"it does not compute {', '.join(lost)}, which its target needs")
         for name, port in described.outputs.items():
-            if port.dtype not in (np.float32, np.float64, np.bool_) or not port.shape or port.shape[0] is not None:
-                raise InvalidInput(
-                    f"its output {name} is {_listed({name: port})}, and neither numbers nor truth values for each row"
-                )
+            kinds = (np.bool_,) if name in self.schema.target.truth_values else (np.float32, np.float64)
+            if port.dtype not in kinds or not port.shape or port.shape[0] is not None:
+                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and no number for each row")
 
     def _check_answers(self, described: Described) -> None:
         """Refuse a graph that does not run, or whose answers are not what it says they are."""

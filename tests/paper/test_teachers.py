@@ -64,7 +64,7 @@ def test_what_is_kept_is_a_share_of_means_and_told_where_a_teacher_gains() -> No
 
     methods = {"sgd": scores(-3.0, -2.0), "ensemble": scores(-2.0, -1.0), "student of ensemble": scores(-2.2, -1.0)}
     methods |= {"swag": scores(-4.0, -4.0), "student of swag": scores(-4.0, -4.0)}
-    kept = [row for row in teachers.rows_of("boston", methods) if row["metric"] == "gain_kept"]
+    kept = [row for row in teachers.score_rows("boston", methods) if row["metric"] == "gain_kept"]
     assert [(row["method"], row["dataset"]) for row in kept] == [("student of ensemble", "boston")]
     assert kept[0]["mean"] == pytest.approx(0.9)
     assert kept[0]["se"] == pytest.approx(0.1)

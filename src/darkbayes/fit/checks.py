@@ -27,15 +27,15 @@ def leaks(prepared: Prepared) -> list[dict[str, Any]]:
     whole = np.sum((truth - seen.mean(axis=0)) ** 2)
     explained = {}
     for column in schema.columns:
-        said = _between(_numbers(column, frame), _numbers(column, held), seen)
+        said = _between(as_numbers(column, frame), as_numbers(column, held), seen)
         explained[column.name] = float(1 - np.sum((truth - said) ** 2) / max(whole, 1e-300))
     best = max((share for share in explained.values() if share < ALONE), default=0.0)
     told = [(name, share) for name, share in explained.items() if share >= ALONE]
     return [{"column": name, "alone": share, "next": max(best, 0.0)} for name, share in told] if best < OTHERS else []
 
 
-def _numbers(column: Any, frame: Frame) -> np.ndarray:
-    """A column as numbers, categories by their place."""
+def as_numbers(column: Any, frame: Frame) -> np.ndarray:
+    """A column as numbers, categories by their place, NaN for what is missing or unknown."""
     if not isinstance(column, Category):
         return np.asarray(frame[column.name], np.float64)
     codes = {category: float(code) for code, category in enumerate(column.categories)}

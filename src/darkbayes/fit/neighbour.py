@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from darkbayes.estimates import estimate
+from darkbayes.fit.checks import as_numbers
 from darkbayes.fit.prepare import Prepared
 from darkbayes.metrics import Scores
 from darkbayes.outcomes import Prediction
-from darkbayes.tables.schema import Category, Frame, TableSchema
+from darkbayes.tables.schema import Category, TableSchema
 
 METHOD = "trees"
 FOLDS = 3
@@ -27,7 +28,7 @@ class Trees:
     def __init__(self, prepared: Prepared, seed: int):
         schema: Any = prepared.schema
         self.train, self.new = (
-            _matrix(schema, frame)  # pyright: ignore[reportArgumentType]
+            np.stack([as_numbers(column, frame) for column in schema.columns], axis=1)  # pyright: ignore[reportArgumentType]
             for frame in (prepared.train_frame, prepared.held_out_frame)
         )
         weights = getattr(prepared.train, "weights", None)
@@ -90,15 +91,3 @@ def compared(trees: Prediction, student: Prediction, truth: np.ndarray) -> dict[
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
-
-
-def _matrix(schema: TableSchema, frame: Frame) -> np.ndarray:
-    """Columns as trees take them: numbers as they are, categories as codes, NaN for what is missing or unknown."""
-    columns = []
-    for column in schema.columns:
-        values = frame[column.name]
-        if isinstance(column, Category):
-            codes = {category: code for code, category in enumerate(column.categories)}
-            values = [codes.get(value, np.nan) for value in values.tolist()]
-        columns.append(np.asarray(values, np.float64))
-    return np.stack(columns, axis=1)

@@ -153,6 +153,9 @@ class Target(abc.ABC):
     prior_precision: ClassVar[float] = (
         0.1  # Of the teacher's biases a priori, by default; of its weights, times the fan-in.
     )
+    truth_values: ClassVar[
+        tuple[str, ...]
+    ] = ()  # Outputs of an exported student that are such; all others are numbers.
     measure: ClassVar[str] = "epistemic"  # What `doubt` is called in a file.
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 

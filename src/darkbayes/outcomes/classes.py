@@ -183,6 +183,7 @@ class ClassTarget(Target):
     task: ClassVar[str] = "classification"
     likelihoods: ClassVar[tuple[str, ...]] = ("softmax",)
     heads: ClassVar[tuple[str, ...]] = ("softmax",)
+    truth_values: ClassVar[tuple[str, ...]] = ("set",)
     measure: ClassVar[str] = "mutual_information"
     views: ClassVar[tuple[str, ...]] = ("bars",)
     held_by: ClassVar[str] = "sets"

@@ -93,11 +93,11 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
                     write_json(path, {"scores": scores})
         records = {method: folder / f"{path_of(method)}.json" for method in METHODS}
         done = {method: read_json(path) for method, path in records.items() if path.exists()}
-        rows += rows_of(name, {method: scores for one in done.values() for method, scores in one["scores"].items()})
+        rows += score_rows(name, {method: scores for one in done.values() for method, scores in one["scores"].items()})
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
 
-def rows_of(dataset: str, scores: Scores) -> list[Row]:
+def score_rows(dataset: str, scores: Scores) -> list[Row]:
     """Rows of every score, and of what students keep where their teacher gains something."""
     rows = [row(method, metric, values) for method, own in scores.items() for metric, values in own.items()]
     plug_in = np.asarray(scores.get("sgd", {}).get("log_likelihood", ()))
@@ -178,7 +178,9 @@ class Boston(regression.Experiment):
             [db.stored_chain(method.posterior, at(k, draws), x, thin=100) for k, x in enumerate(inputs)],
             self.student,
             self.queries,
-            dataclasses.replace(self.preset.settings, update_every=1, reservoir=0, num_chains=self._together(draws)),
+            dataclasses.replace(
+                self.preset.settings, update_every=1, reservoir=0, num_chains=_together(self.settings, draws)
+            ),
             self._key(STUDENT + name),
             self.settings.updates,
         )
@@ -187,9 +189,6 @@ class Boston(regression.Experiment):
             "student": lambda k, x: db.predict_student(self.student, at(k, weights), x),
         }
         return _named(name, split_scores(methods, self.splits), ("log_likelihood", "rmse"))
-
-    def _together(self, draws: PyTree) -> int:
-        return min(self.settings.draws_together, jax.tree.leaves(draws)[0].shape[1])
 
     def _grown(self, name: str) -> Scores:
         """The student of trees, by what they say out of fold."""
@@ -244,7 +243,6 @@ class Digits(mnist.Experiment):
         """The student of draws that are there."""
         fit_key, learn_key = jax.random.split(self.keys[name])
         draws = _fitted_draws(method, fit_key, self.data, self.trials, number, axis=None)
-        together = min(self.settings.draws_together, jax.tree.leaves(draws)[0].shape[1])
         queries = db.queries.image_queries if self.preset.queries == "images" else db.queries.jitter
         weights = _learned(
             self.run,
@@ -252,7 +250,7 @@ class Digits(mnist.Experiment):
             [db.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200) for k in range(self.trials)],
             self.student,
             queries(self.preset.noise),
-            dataclasses.replace(self.preset.settings, num_chains=together),
+            dataclasses.replace(self.preset.settings, num_chains=_together(self.settings, draws)),
             learn_key,
             self.settings.digit_updates,
         )
@@ -280,6 +278,11 @@ def _fitted_draws(method: Any, key: Key, data: Data, trials: int, number: int, a
     fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, axis)))(jax.random.split(fit_key, trials), data)
     raise_if_diverged(fitted)
     return jax.vmap(lambda key, one: method.draws(key, one, number))(jax.random.split(draw_key, trials), fitted)
+
+
+def _together(preset: Preset, draws: PyTree) -> int:
+    """How many draws, of those ``[trials, draws, ...]``, each target is the average of."""
+    return min(preset.draws_together, jax.tree.leaves(draws)[0].shape[1])
 
 
 def _learned(

@@ -119,8 +119,8 @@ def _add_protocol(app: FastAPI, shipped: Shipped, name: str, pool: Pool, infer: 
     """The Open Inference Protocol's routes, under ``/v2``."""
     quietly: Any = {"include_in_schema": False, "response_model": None}
 
-    def ready(word: str) -> Response:
-        return _json(200 if pool.ready else 503, {"name": name, word: pool.ready})
+    def ready() -> Response:
+        return _json(200 if pool.ready else 503, {"name": name, "ready": pool.ready})
 
     @app.get("/v2", **quietly)
     async def server() -> Response:
@@ -132,7 +132,7 @@ def _add_protocol(app: FastAPI, shipped: Shipped, name: str, pool: Pool, infer: 
 
     @app.get("/v2/health/ready", **quietly)
     async def server_ready() -> Response:
-        return ready("ready")
+        return ready()
 
     def check(request: Request) -> None:
         asked, version = request.path_params["model"], request.path_params.get("version", inference.VERSION)
@@ -150,7 +150,7 @@ def _add_protocol(app: FastAPI, shipped: Shipped, name: str, pool: Pool, infer: 
         @app.get(f"{path}/ready", **quietly)
         async def model_ready(request: Request) -> Response:
             check(request)
-            return ready("ready")
+            return ready()
 
         @app.post(f"{path}/infer", **quietly)
         async def model_infer(request: Request) -> Response:

@@ -4,6 +4,7 @@ CSV and Parquet files are read by parts; others (`formats`) are read as a whole.
 one table, whose rows are counted through.
 """
 
+import abc
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ class Part(NamedTuple):
     share: float
 
 
-class Rows:
+class Rows(abc.ABC):
     """The rows of a file.
 
     Attributes:
@@ -62,9 +63,9 @@ class Rows:
     unit: Literal["line", "row"] = "row"
     notes: list[str]
 
+    @abc.abstractmethod
     def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
         """The rows, from the first on; of a CSV file `numbers` are read as such where all of a part are."""
-        raise NotImplementedError
 
 
 class CsvRows(Rows):
