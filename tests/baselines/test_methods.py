@@ -274,11 +274,15 @@ def make(kind: str, posterior: db.Posterior) -> Any:
     }[kind]()
 
 
-@pytest.mark.parametrize("kind", ["sgd", "dropout", "bbb", "vi"])
 @pytest.mark.parametrize(
-    "likelihood",
-    [db.outcomes.GaussianSampledNoise(), db.outcomes.GaussianInputNoise(), db.outcomes.Softmax(2)],
-    ids=lambda it: type(it).__name__,
+    ("kind", "likelihood"),
+    [
+        ("sgd", db.outcomes.GaussianInputNoise()),
+        ("dropout", db.outcomes.Softmax(2)),
+        ("bbb", db.outcomes.GaussianInputNoise()),
+        ("bbb", db.outcomes.Softmax(2)),
+        ("vi", db.outcomes.GaussianSampledNoise()),
+    ],
 )
 def test_every_method_ends_in_draws_that_predict(kind: str, likelihood: Any, curve: db.Data, classes: db.Data) -> None:
     method, data = make(kind, tiny(likelihood)), classes if isinstance(likelihood, db.outcomes.Softmax) else curve

@@ -110,7 +110,7 @@ class Case:
     make: Make
     law: Callable[..., laws.Law]
     """``law(step_size, hessian, noise, temperature, state)``."""
-    step_sizes: tuple[float, float, float]
+    step_sizes: tuple[float, float]
     velocity: Callable[[float, Any], np.ndarray] | None = None
     """The paper's velocity from the sampler's state, if it has one."""
     adapt: int = 0
@@ -146,14 +146,14 @@ CASES = {
     "sgld": Case(
         lambda eta, heat: db.sgld(eta, heat),
         lambda *setting: laws.sgld(*setting[:4]),
-        (0.02, 0.04, 0.08),
+        (0.04, 0.08),
     ),
     "psgld": Case(
         lambda eta, heat: db.samplers.psgld(
             eta, num_data=50, decay=0.95, damping=0.01, adapt_steps=80, temperature=heat
         ),
         psgld_law,
-        (0.002, 0.004, 0.008),
+        (0.004, 0.008),
         adapt=80,
         chains=2500,
     ),
@@ -162,7 +162,7 @@ CASES = {
             eta, prior_precision=1.0, batch_share=0.25, decay=0.95, adapt_steps=80, temperature=heat
         ),
         fisher_law,
-        (0.1, 0.2, 0.4),
+        (0.2, 0.4),
         adapt=80,
         chains=2500,
     ),
@@ -171,7 +171,7 @@ CASES = {
             eta, prior_precision=1.0, batch_share=0.25, friction=0.4, decay=0.95, adapt_steps=80, temperature=heat
         ),
         fisher_momentum_law,
-        (0.04, 0.08, 0.16),
+        (0.08, 0.16),
         lambda eta, state: np.sqrt(eta / 2 / (state.squares / 5 + 1)) * state.momentum,
         adapt=80,
         chains=2500,
@@ -179,19 +179,19 @@ CASES = {
     "sghmc": Case(
         lambda eta, heat: db.samplers.sghmc(eta, friction=0.2, temperature=heat),
         lambda *setting: laws.sghmc(*setting[:4], friction=0.2),
-        (0.02, 0.06, 0.15),
+        (0.06, 0.15),
         plain_velocity,
     ),
     "sghmc with a noise estimate": Case(
         lambda eta, heat: db.samplers.sghmc(eta, friction=0.5, noise_estimate=0.2, temperature=heat),
         lambda *setting: laws.sghmc(*setting[:4], friction=0.5, noise_estimate=0.2),
-        (0.02, 0.06, 0.15),
+        (0.06, 0.15),
         plain_velocity,
     ),
     "scale_adapted_sghmc": Case(
         lambda eta, heat: db.samplers.scale_adapted_sghmc(eta, friction=0.4, adapt_steps=80, temperature=heat),
         scale_adapted_law,
-        (0.03, 0.06, 0.1),
+        (0.06, 0.1),
         lambda eta, state: np.sqrt(eta / 2 / np.sqrt(state.squares)) * state.momentum,
         adapt=80,
         chains=2500,
@@ -199,12 +199,12 @@ CASES = {
     "baoa": Case(
         lambda eta, heat: db.samplers.baoa(eta, friction=0.2, temperature=heat),
         lambda *setting: laws.baoa(*setting[:4], friction=0.2),
-        (0.02, 0.06, 0.15),
+        (0.06, 0.15),
         plain_velocity,
     ),
 }
 
-SETTINGS = [(step, noise, 1.0) for noise in NOISES for step in range(3)] + [(1, "noisy", 0.5)]
+SETTINGS = [(step, noise, 1.0) for noise in NOISES for step in (0, 1)] + [(0, "noisy", 0.5)]
 
 
 def settled(case: Case, step_size: float, noise: np.ndarray, temperature: float) -> tuple[np.ndarray, laws.Law]:
@@ -233,7 +233,7 @@ def test_a_sampler_has_its_stationary_law(name: str, step: int, noise: str, temp
     assert np.abs(all_scores(values, laws.stationary(law))).max() < BAR
     # Few as the chains are, they see a fifth more or less; the target differs by far more where minibatches are noisy.
     assert np.abs(all_scores(values, 1.2 * laws.stationary(law))).max() > BAR
-    if step == 2 and noise == "noisy" and name in ("sgld", "psgld", "sghmc", "baoa"):
+    if step == 1 and noise == "noisy" and name in ("sgld", "psgld", "sghmc", "baoa"):
         assert np.abs(all_scores(values[:, :3], np.linalg.inv(HESSIAN))).max() > 4 * BAR
 
 
@@ -256,7 +256,7 @@ def thermostat(step_size: Any, temperature: Any) -> optax.GradientTransformation
 
 @pytest.mark.parametrize(
     ("step_size", "noise", "temperature"),
-    [(eta, noise, 1.0) for noise in VARIANCES for eta in (0.01, 0.03, 0.06)] + [(0.03, "noisy", 0.5)],
+    [(0.03, "exact", 1.0), (0.03, "noisy", 0.5), (0.06, "noisy", 1.0)],
 )
 def test_the_thermostat_finds_its_friction_and_has_the_law_that_goes_with_it(
     step_size: float, noise: str, temperature: float, z_scores: Any
