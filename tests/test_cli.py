@@ -23,7 +23,7 @@ TINY = {
 }
 EXPERIMENTS = {
     "toy2d": (toy2d, "quick", {"students": ((4,),)}),
-    "toy1d": (toy1d, "literal", {"students": ((4,), (3, 3)), "pbp_passes": 2, "vi_steps": 20, "vi_draws": 10}),
+    "toy1d": (toy1d, "literal", {"students": ((3, 3),), "pbp_passes": 2, "vi_steps": 20, "vi_draws": 10}),
 }
 
 
