@@ -14,14 +14,16 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 
 from darkbayes.files import user_cache
 from darkbayes.version import __version__
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 SWITCH = "DARKBAYES_COMPILED"
 """The environment variable that turns it off, by one of these:"""
 OFF = ("off", "no", "false", "0")
@@ -43,7 +45,7 @@ USUAL_LEAST = 1.0
 """JAX's own value of it, which leaves out most of what a fit compiles."""
 
 
-def compiled_soon(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_soon(function: Function) -> Function:
     """``eqx.filter_jit`` of what runs no longer than it compiles: on a CPU with fewer optimisations.
 
     Those of the machine code take half of the time, and loops over small matrices run as fast without them.
@@ -59,10 +61,10 @@ def compiled_soon(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*given: Any) -> Any:
         fewer_still = jax.config.read("jax_disable_most_optimizations")  # Somebody's own choice.
-        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
+        inside = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
         return (soon if jax.default_backend() == "cpu" and not fewer_still and not inside else usual)(*given)
 
-    return call
+    return call  # pyright: ignore[reportReturnType]
 
 
 @functools.cache
