@@ -1,7 +1,6 @@
 """From people's data to a student, without a choice to make: read, choose, tune, distil, score, write."""
 
 from darkbayes.fit.automatic import Fitted as Fitted
-from darkbayes.fit.automatic import Options as Options
 from darkbayes.fit.automatic import fit as fit
 from darkbayes.fit.automatic import make_student as make_student
 from darkbayes.fit.automatic import predicted_by_student as predicted_by_student
@@ -12,6 +11,7 @@ from darkbayes.fit.exporting import export_folder as export_folder
 from darkbayes.fit.exporting import load_folder as load_folder
 from darkbayes.fit.folder import fit_folder as fit_folder
 from darkbayes.fit.folder import guarantee_level as guarantee_level
+from darkbayes.fit.options import Options as Options
 from darkbayes.fit.plugin import plug_in as plug_in
 from darkbayes.fit.prepare import Prepared as Prepared
 from darkbayes.fit.prepare import check_weights as check_weights

@@ -14,21 +14,22 @@
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.errors import InvalidInput
 from darkbayes.fit import sharing
-from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model, make_posterior
+from darkbayes.fit.choosing import Chosen, Model, choose_model, make_posterior
 from darkbayes.fit.lessons import taught
+from darkbayes.fit.options import Options
+from darkbayes.fit.pacing import affordable
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, Posterior, mlp
-from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.progress import LOGGER
@@ -81,62 +82,14 @@ BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
 CHOOSING_SHARE = 0.25
 """The part of a time budget after which no further network is tried."""
+LEAST_CHOOSING = 15.0
+"""Seconds without which only the simplest network is tried: compiling two would take longer."""
+AFTERWARDS, AFTERWARDS_SHARE = 10.0, 0.2
+"""Seconds of a time budget that scores and the report take, and the share of it that is left for them at most."""
+SHORTEST, AMPLE = 60, 120.0
+"""Steps that chains take however little time there is, and the seconds below which less is optimised before."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that minibatch chains may plan to use; the student has the rest."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What may be chosen of an automatic fit; None for what it is to choose by itself."""
-
-    hidden: tuple[int, ...] | None = None
-    """The widths of the hidden layers of the network that is sampled."""
-    activation: str | None = None
-    """What comes after each of them (`darkbayes.model.layers.ACTIVATIONS`)."""
-    student_hidden: tuple[int, ...] = (128, 128, 128)
-    """Widths of the student's hidden layers."""
-    chains: int = 8
-    """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""
-    effort: float = 1.0
-    """How much work may be done, as a multiple of the usual amount: larger networks, longer chains, more lessons."""
-    prior: float | None = None
-    """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
-    time_budget: float | None = 900.0
-    """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
-    max_steps: int | None = None
-    """Steps of each chain at most, a third of them to find its settings and burn in; then no further chains follow."""
-    likelihood: str | None = None
-    """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
-    head: str | None = None
-    """How the student's do, one of `Target.heads`."""
-
-    def __post_init__(self) -> None:
-        for name in ("hidden", "student_hidden"):
-            widths = getattr(self, name)
-            if widths is None and name == "hidden":
-                continue
-            if not isinstance(widths, tuple | list):
-                raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
-            for width in widths:
-                require_count(f"a width in {name}", width)
-        if self.activation is not None and self.activation not in ACTIVATIONS:
-            raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
-        require_count("chains", self.chains)
-        require_positive("effort", self.effort)
-        if self.prior is not None:
-            require_positive("prior", self.prior)
-        if self.max_steps is not None:
-            require_count("max_steps (None for no limit)", self.max_steps)
-        if self.time_budget is not None:
-            require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
-
-    def model(self, target: Target) -> Model:
-        """The model that these options name; where they leave it open, the simplest."""
-        return self.candidates(target)[0]
-
-    def candidates(self, target: Target) -> list[Model]:
-        """All models that these options allow."""
-        return candidates(target, self.hidden, self.activation, self.likelihood, self.prior)
 
 
 class Fitted(NamedTuple):
@@ -213,9 +166,9 @@ def fit(
     began, x = time.time(), np.asarray(data.x)[:1]
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key, other_key = sharing.split(key, 5)
-    # One with little time to learn is behind because of that.
     plain, free = target.heads[-1:], options.head is None and options.max_steps is None
-    latest = None if options.time_budget is None else began + CHOOSING_SHARE * options.time_budget
+    budget = np.inf if options.time_budget is None else options.time_budget
+    latest, deadline = began + CHOOSING_SHARE * budget, began + budget - min(AFTERWARDS, AFTERWARDS_SHARE * budget)
     chosen = _chosen(data, target, options, choose_key, run, latest)
     notes = (f"sampled is a network with {chosen.model}: {chosen.reason}",)
     LOGGER.info("%s", notes[0])
@@ -223,40 +176,30 @@ def fit(
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     cells = _cells(data, target, chosen.model)
+    plan = _Plan(posterior, data, starts, target, queries, options)
     if cells <= options.effort * WHOLE:
-        choices = _lengths(cells, options)
-        lengths = {name: choices[name] for name in ("burn_in", "thin")}
-        chain = sharing.whole_chain(posterior, data, starts, effort=options.effort, **lengths)
-        turns, every = choices["steps"] - choices["burn_in"], 1
-        if run is not None:
-            run.decide("student/choices", lambda: [choices])
+        lengths = functools.partial(plan.in_time, _lengths(cells, options), distil_key, deadline)
+        choices = lengths() if run is None else run.decide("student/choices", lambda: [lengths()])[0]
+        parts, lessons = plan.on_all_rows(choices)
     else:
         chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
-        turns, every = (choices["steps"] - choices["burn_in"]) // UPDATE_EVERY, UPDATE_EVERY
+        parts, lessons = plan.parts(chain, choices, UPDATE_EVERY)
     LOGGER.info("%s", choices["explanation"])
-    updates = max(1, round(slower(options.effort) * UPDATES / turns)) if options.max_steps is None else 1
-    lessons = turns * updates
-    student = make_student(target, options, lessons)
-    kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
-    settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
-    # What is our own needs no check, which takes as long as a short fit.
-    make = Distillation if isinstance(queries, TableQueries) else distillation
-    near = queries.near() if isinstance(queries, TableQueries) else queries
-    parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
-    parts = dataclasses.replace(parts, updates=sharing.whole(updates))
-    deadline = None if options.time_budget is None else began + options.time_budget
-    longer = None
+    student, longer = parts.student, None
     if options.max_steps is None:
         longer = dataclasses.replace(parts, student=make_student(target, options, 2 * lessons))
     weights = None if start is None else sharing.reshaped(student.network, start.params, data.x)
-    how: Any = {"weights": weights, "deadline": deadline, "run": run, "quiet": quiet, "watch": watch}
+    ends = None if np.isinf(deadline) else deadline
+    how: Any = {"weights": weights, "deadline": ends, "run": run, "quiet": quiet, "watch": watch}
     state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
     lessons *= 1 + again
     assert state.reservoir is not None
-    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=kept)))
+    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=len(jax.tree.leaves(state.reservoir.slots)[0][0]))))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     params = parts.best(state)
     notes += (note,) if note else ()
+    # One with little time to learn is behind because of that.
+    free = free and "planned" not in choices
     if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
         plainer = dataclasses.replace(options, head=plain[0])
         other = make_student(target, plainer, lessons)
@@ -270,11 +213,50 @@ def fit(
     return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options, notes)
 
 
+class _Plan(NamedTuple):
+    """What sampling and distilling begin with."""
+
+    posterior: Posterior
+    data: Data
+    starts: Draw
+    target: Target
+    queries: Queries
+    options: Options
+
+    def parts(self, chain: Any, choices: dict[str, Any], every: int) -> tuple[Distillation, int]:
+        """The distillation of a chain, whose student takes its turn after `every` steps, and its updates."""
+        options, queries = self.options, self.queries
+        turns = (choices["steps"] - choices["burn_in"]) // every
+        whole = choices.get("planned", turns)  # A plan that was shortened has fewer turns, and no more in each.
+        updates = max(1, round(slower(options.effort) * UPDATES / whole)) if options.max_steps is None else 1
+        student = make_student(self.target, options, turns * updates)
+        kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
+        settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
+        # What is our own needs no check, which takes as long as a short fit.
+        make = Distillation if isinstance(queries, TableQueries) else distillation
+        near = queries.near() if isinstance(queries, TableQueries) else queries
+        parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
+        return dataclasses.replace(parts, updates=sharing.whole(updates)), turns * updates
+
+    def on_all_rows(self, choices: dict[str, Any]) -> tuple[Distillation, int]:
+        """The same of a chain on all rows."""
+        lengths = {name: choices[name] for name in ("burn_in", "thin")}
+        chain = sharing.whole_chain(self.posterior, self.data, self.starts, effort=self.options.effort, **lengths)
+        return self.parts(chain, choices, 1)
+
+    def in_time(self, choices: dict[str, Any], key: Key, deadline: float) -> dict[str, Any]:
+        """The lengths of chains on all rows, shorter where they would end after the deadline."""
+        if np.isinf(deadline) or self.options.max_steps is not None:
+            return choices
+        share = affordable(self.on_all_rows(choices)[0], key, choices["steps"], deadline)
+        return choices if share == 1 else _shortened(choices, share, self.options)
+
+
 def _taught_again(
     student: Student, posterior: Posterior, draws: Draw, data: Data, queries: Queries, key: Key, lessons: int
 ) -> PyTree:
     """Another student's weights after lessons from the draws that were kept."""
-    teacher = Context(posterior, jax.tree.map(jnp.asarray, draws), jnp.asarray(data.x))
+    teacher = Context(posterior, *map(jax.device_put, (draws, data.x)))
     return learn_from_draws(student, queries, teacher, key, lessons, QUERY_BATCH, PICKS)
 
 
@@ -287,10 +269,12 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
     return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
 
 
-def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float | None) -> Chosen:
+def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float) -> Chosen:
     """The model, chosen once."""
     models = options.candidates(target)
     models = [model for model in models if _cells(data, target, model) <= options.effort * WHOLE] or models
+    if len(models) > 1 and options.time_budget is not None and CHOOSING_SHARE * options.time_budget < LEAST_CHOOSING:
+        return Chosen(models[0], f"the simplest, as there is no time to choose in {options.time_budget:g} seconds")
 
     def choose() -> dict[str, Any]:
         return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps, deadline))
@@ -321,6 +305,11 @@ def _lengths(cells: int, options: Options) -> dict[str, Any]:
     )
     if options.max_steps is not None and options.max_steps < steps:
         steps, reason = max(options.max_steps, 2), "the most that were allowed"
+    return _explained(steps, reason, options)
+
+
+def _explained(steps: int, reason: str, options: Options) -> dict[str, Any]:
+    """So many steps, and how they are used."""
     burn_in = max(1, round(BURN_IN * steps))
     thin = max(1, (steps - burn_in) * options.chains // (4 * DRAWS))
     explanation = (
@@ -328,6 +317,13 @@ def _lengths(cells: int, options: Options) -> dict[str, Any]:
         f"one draw in {thin} is kept; {steps:,} steps in all, {reason}"
     )
     return {"steps": steps, "burn_in": burn_in, "thin": thin, "reason": reason, "explanation": explanation}
+
+
+def _shortened(choices: dict[str, Any], share: float, options: Options) -> dict[str, Any]:
+    """A plan of which there is time for a share only."""
+    steps = max(round(share * choices["steps"]), SHORTEST)
+    reason = f"as many as there is time for: {choices['steps']:,} were planned"
+    return _explained(steps, reason, options) | {"planned": choices["steps"] - choices["burn_in"]}
 
 
 def _tuned(
@@ -370,11 +366,12 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
     number = max(STARTS, options.chains if options.max_steps is not None else 2 * options.chains)
     if start is None:
         steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, *START_STEPS))
+        steps = steps if options.time_budget is None else math.ceil(min(options.time_budget / AMPLE, 1.0) * steps)
         steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))
         return sharing.optimised(posterior, data, key, number, steps)
     rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, number).round().astype(int)
     some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)
-    return jax.tree.map(jnp.asarray, some._replace(network=sharing.reshaped(posterior.network, some.network, data.x)))
+    return jax.device_put(some._replace(network=sharing.reshaped(posterior.network, some.network, data.x)))
 
 
 def make_student(target: Target, options: Options, updates: int) -> Student:

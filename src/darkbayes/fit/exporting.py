@@ -8,7 +8,8 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import read_json, write_bytes
-from darkbayes.fit.automatic import Options, make_student
+from darkbayes.fit.automatic import make_student
+from darkbayes.fit.options import Options
 from darkbayes.metrics import Scores
 from darkbayes.runs import load_student
 from darkbayes.shipped import Shipped

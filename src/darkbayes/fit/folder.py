@@ -26,11 +26,12 @@ from darkbayes.errors import InvalidInput, require_share
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import sharing
-from darkbayes.fit.automatic import Fitted, Options, fit, predicted_by_draws, table_queries
+from darkbayes.fit.automatic import Fitted, fit, predicted_by_draws, table_queries
 from darkbayes.fit.checks import drift, leaks
 from darkbayes.fit.choosing import Model, make_posterior
 from darkbayes.fit.insights import dependence, importance
 from darkbayes.fit.neighbour import compared, neighbour
+from darkbayes.fit.options import Options
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions

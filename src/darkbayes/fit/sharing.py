@@ -41,6 +41,8 @@ to a quarter too little variance then, which predictions hardly notice; a tenth 
 steps again, which they do in a short run. In a long one it is the error that they notice."""
 START_BATCH, START_RATE = 100, 5e-3
 """Examples in a step of the optimisations whose ends chains begin at, and their learning rate, which falls to zero."""
+TOGETHER = 4
+"""Optimisations that run side by side."""
 CROSSED, ONE, SEVERAL = 0.2, 0.35, 0.2
 """Of the queries that reach outside, the share of crosses of two rows, of rows with one number moved, and with some;
 all are moved in the others."""
@@ -67,8 +69,9 @@ def filled_up(number: int, least: int) -> int:
 
 
 def split(key: Key, number: int) -> list[Key]:
-    """The first keys that ``jax.random.split`` makes, eight at most: one program for any number of them."""
-    return list(_split(key)[:number])
+    """So many keys: up to eight are those that ``jax.random.split`` makes of eight, by one program for any number."""
+    keys = list(_split(key))
+    return keys[:number] if number <= len(keys) else keys[:-1] + split(keys[-1], number - len(keys) + 1)
 
 
 @jax.jit
@@ -148,11 +151,14 @@ def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: in
     posterior, data, examples = filled_rows(posterior, data)
     adam: Any = FallingAdam(START_RATE, real(steps))
     chain = MinibatchChain(posterior, adam, data, START_BATCH, 0, 1, minibatch_gradients(), examples=examples)
-    ends = modes(chain, key, number)
+    # By the few: trying candidates and fitting take different numbers, and share a program.
+    keys = split(key, -(-number // TOGETHER))
+    groups = [modes(chain, key, TOGETHER) for key in keys]
+    ends = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[:number], *groups)
     finite = np.all([np.isfinite(leaf).reshape(number, -1).all(axis=1) for leaf in jax.tree.leaves(ends)], axis=0)
     if not finite.any():
         raise_if_diverged(ends)
-    return jax.tree.map(lambda leaf: leaf[np.flatnonzero(finite)], ends) if not finite.all() else ends
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[finite]), ends)
 
 
 def with_arrays(chain: MinibatchChain) -> MinibatchChain:

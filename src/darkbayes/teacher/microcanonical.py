@@ -132,13 +132,19 @@ class MicrocanonicalChain(eqx.Module):
         """B A B A B, and the change of energy."""
         eps, (weights, restore) = state.settings.step_size, ravel_pytree(state.params)
         direction, kinetic = _turn(state.direction, state.gradient, OUTER * eps)
-        weights = weights + 0.5 * eps * direction
-        _, gradient = self._slope(weights, state.params)
-        direction, more = _turn(direction, gradient, (1 - 2 * OUTER) * eps)
-        weights = weights + 0.5 * eps * direction
-        log_density, gradient = self._slope(weights, state.params)
-        direction, last = _turn(direction, gradient, OUTER * eps)
-        change = kinetic + more + last + state.log_density - log_density
+
+        def drift_and_turn(carry: tuple[Array, ...], share: Array) -> tuple[tuple[Array, ...], None]:
+            weights, direction, _, _, kinetic = carry
+            weights = weights + 0.5 * eps * direction
+            log_density, gradient = self._slope(weights, state.params)
+            direction, more = _turn(direction, gradient, share * eps)
+            return (weights, direction, log_density, gradient, kinetic + more), None
+
+        # A loop of two, since the gradient of a network takes long to compile.
+        carry = weights, direction, state.log_density, state.gradient, kinetic
+        shares = jnp.asarray([1 - 2 * OUTER, OUTER], weights.dtype)
+        (weights, direction, log_density, gradient, kinetic), _ = jax.lax.scan(drift_and_turn, carry, shares)
+        change = kinetic + state.log_density - log_density
         place = {"params": restore(weights), "log_density": log_density, "gradient": gradient}
         return state._replace(**place, direction=direction, gradients=state.gradients + 2), change
 

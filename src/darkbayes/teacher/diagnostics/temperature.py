@@ -14,13 +14,13 @@ every unit vector v, so that the stiffest direction, the softest and that of the
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
+from darkbayes.compiled import compiled_soon
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import standard_error
@@ -73,7 +73,7 @@ def _gradients(
     return GradientNoise(temperature, noise / _dot(full, full), *flat)
 
 
-@eqx.filter_jit
+@compiled_soon
 def _of_each(
     posterior: Posterior, draws: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
 ) -> GradientNoise:

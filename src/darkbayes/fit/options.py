@@ -1,0 +1,62 @@
+"""What may be chosen of an automatic fit."""
+
+import dataclasses
+
+from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.fit.choosing import Model, candidates
+from darkbayes.model.layers import ACTIVATIONS
+from darkbayes.outcomes import Target
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What may be chosen of an automatic fit; None for what it is to choose by itself."""
+
+    hidden: tuple[int, ...] | None = None
+    """The widths of the hidden layers of the network that is sampled."""
+    activation: str | None = None
+    """What comes after each of them (`darkbayes.model.layers.ACTIVATIONS`)."""
+    student_hidden: tuple[int, ...] = (128, 128, 128)
+    """Widths of the student's hidden layers."""
+    chains: int = 8
+    """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""
+    effort: float = 1.0
+    """How much work may be done, as a multiple of the usual amount: larger networks, longer chains, more lessons."""
+    prior: float | None = None
+    """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
+    time_budget: float | None = 900.0
+    """Seconds after which sampling and distilling end, even if the work is not done; None for no such limit."""
+    max_steps: int | None = None
+    """Steps of each chain at most, a third of them to find its settings and burn in; then no further chains follow."""
+    likelihood: str | None = None
+    """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
+    head: str | None = None
+    """How the student's do, one of `Target.heads`."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "student_hidden"):
+            widths = getattr(self, name)
+            if widths is None and name == "hidden":
+                continue
+            if not isinstance(widths, tuple | list):
+                raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
+            for width in widths:
+                require_count(f"a width in {name}", width)
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
+        require_count("chains", self.chains)
+        require_positive("effort", self.effort)
+        if self.prior is not None:
+            require_positive("prior", self.prior)
+        if self.max_steps is not None:
+            require_count("max_steps (None for no limit)", self.max_steps)
+        if self.time_budget is not None:
+            require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
+
+    def model(self, target: Target) -> Model:
+        """The model that these options name; where they leave it open, the simplest."""
+        return self.candidates(target)[0]
+
+    def candidates(self, target: Target) -> list[Model]:
+        """All models that these options allow."""
+        return candidates(target, self.hidden, self.activation, self.likelihood, self.prior)
