@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import darkbayes as db
 from darkbayes.files import write_arrays
@@ -19,9 +19,16 @@ def classifier() -> db.DistilledClassifier:
     return db.DistilledClassifier(**LONGER).fit(frame, np.where(price > price.median(), "dear", "cheap"))
 
 
-@parametrize_with_checks([db.DistilledClassifier(**SMALL)])
-def test_scikit_learn_finds_nothing_wrong(estimator: Any, check: Any) -> None:
-    pass_check(estimator, check)
+def checks_of_its_own() -> list[Any]:
+    """Those of scikit-learn's checks that tell labels from numbers; regressors, of the same base, pass all others."""
+    of_regressors = {check.func.__name__ for _, check in estimator_checks_generator(db.DistilledRegressor())}
+    every = estimator_checks_generator(db.DistilledClassifier(**SMALL))
+    return [check for _, check in every if check.func.__name__ not in of_regressors]
+
+
+@pytest.mark.parametrize("check", checks_of_its_own(), ids=lambda check: check.func.__name__)
+def test_scikit_learn_finds_nothing_wrong(check: Any) -> None:
+    pass_check(db.DistilledClassifier(**SMALL), check)
 
 
 # What it offers

@@ -52,12 +52,13 @@ def test_candidates_begin_with_the_simplest_and_keep_to_what_is_given() -> None:
         (hidden, likelihood)
         for hidden in networks
         for likelihood in ("one-noise", "input-noise")
-        for _ in choosing.PRIORS
+        for _ in TARGET.prior_precisions
     ]
     assert {model.activation for model in ALL} == {"silu"}
     assert candidates(TARGET, (4,), "relu", "input-noise") == [Model((4,), "relu", "input-noise", 0.1)]
     classes = ClassTarget("sort", ("a", "b"))
     assert candidates(classes, (4,), None, None) == [Model((4,), "silu", "softmax", 0.1)]
+    assert {model.prior for model in candidates(classes)} == {0.1, 1.0}  # A looser one lets draws be sure for nothing.
     assert Options(hidden=(4, 4)).model(TARGET) == Model((4, 4), "silu", "one-noise", 0.1)
 
 

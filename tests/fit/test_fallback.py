@@ -10,7 +10,6 @@ import darkbayes as db
 import short_fits
 from darkbayes.fit import Options, automatic, fit
 from darkbayes.outcomes import NumberTarget
-from darkbayes.teacher.diagnostics import convergence
 from darkbayes.types import Data
 
 TARGET = NumberTarget("y", "identity", 0.0, 1.0, -3.0, 3.0)
@@ -42,9 +41,6 @@ def test_a_student_that_ran_away_is_replaced_by_one_with_a_simpler_head(
     )
     assert student > teacher - automatic.TOO_FAR
     assert fitted.diagnosis.runs[0].agreement.chains == 2
-    # Somebody's own choice of a head is not changed. And where the average is known too roughly, there are more chains.
-    monkeypatch.setattr(convergence, "MEDIAN_ERROR", 1e-6)
+    # Somebody's own choice of a head is not changed.
     kept = fit(line, TARGET, jax.random.key(0), Options(**SMALL, likelihood="one-noise", head="mixture"))
     assert kept.options.head == "mixture"
-    assert "as many again were run from other starts" in kept.notes[-1]
-    assert kept.diagnosis.runs[0].agreement.chains == 4

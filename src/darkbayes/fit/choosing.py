@@ -29,8 +29,6 @@ from darkbayes.types import Array, Data, Key, WeightedData
 
 NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
-PRIORS = (1.0, 10.0, 0.1)
-"""Precisions of the prior to try, as multiples of the target's own."""
 ACTIVATION = "silu"
 """Smooth ones leave the posterior of deep networks smoother than ReLU does, and their chains move further."""
 LEAST_ROWS, MOST_ROWS = 200, 2_500
@@ -88,8 +86,8 @@ def candidates(
     """What may be sampled where some of it is given, the simplest first; one prior for a network that was named."""
     networks = NETWORKS if hidden is None else (tuple(hidden),)
     kinds = target.likelihoods if likelihood is None else (likelihood,)
-    priors = [times * target.prior_precision for times in PRIORS[: len(PRIORS) if hidden is None else 1]]
-    every = itertools.product(networks, kinds, priors if prior is None else [prior])
+    priors = target.prior_precisions[: None if hidden is None else 1] if prior is None else (prior,)
+    every = itertools.product(networks, kinds, priors)
     return [Model(widths, activation or ACTIVATION, kind, precision) for widths, kind, precision in every]
 
 

@@ -81,7 +81,7 @@ def fit_folder(
     queries = table_queries(schema) if isinstance(schema, TableSchema) else None
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
     wide = make_posterior(
-        prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precision)
+        prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0])
     )
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)

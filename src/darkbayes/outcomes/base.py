@@ -150,9 +150,8 @@ class Target(abc.ABC):
     task: ClassVar[str]  # What people call it.
     likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
-    prior_precision: ClassVar[float] = (
-        0.1  # Of the teacher's biases a priori, by default; of its weights, times the fan-in.
-    )
+    prior_precisions: ClassVar[tuple[float, ...]] = (0.1, 1.0, 0.01)
+    """Of the teacher's biases a priori, to choose among, the default first; of its weights, times the fan-in."""
     truth_values: ClassVar[
         tuple[str, ...]
     ] = ()  # Outputs of an exported student that are such; all others are numbers.

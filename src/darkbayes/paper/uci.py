@@ -146,7 +146,7 @@ def _compared(
     def scores(place: int, splits: list[Split], trials: list[int]) -> list[dict[str, float]]:
         """With one pair of settings."""
         hidden, own = grid[place]
-        model = Model(hidden, "relu", "input-noise" if ensemble else "one-noise", STANDARDISED.prior_precision)
+        model = Model(hidden, "relu", "input-noise" if ensemble else "one-noise", STANDARDISED.prior_precisions[0])
         posterior = make_posterior(splits[0].train, STANDARDISED, model)
         if ensemble:
             fitting, draws = Ensemble(trained(SGD, posterior, preset, own), preset.ensemble_size), 1
