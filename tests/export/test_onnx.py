@@ -190,6 +190,7 @@ def test_every_activation_has_its_operator(name: str) -> None:
 def test_every_layer_has_its_operator() -> None:
     network = db.sequential(
         [
+            layers.Standardise((0.5, -1.0), 2.0),
             layers.Conv2d(4, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2, bias=False),
             layers.LayerNorm(axes=3),
             layers.Conv2d(6, 2, padding="same"),

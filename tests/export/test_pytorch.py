@@ -70,7 +70,7 @@ class Residuals(nn.Module):
 
 def ours() -> Any:
     """What has no module in PyTorch goes out as ours, and is known when it comes back."""
-    network = db.resnet(3, 8, 2)
+    network = db.sequential([layers.Standardise((1.0, -2.0), 3.0), *(db.resnet(3, 8, 2).layers or ())])
     return db.to_torch(network, jax.jit(network.init)(jax.random.key(0), jnp.zeros((1, 2, 8, 6))))
 
 

@@ -24,6 +24,19 @@ class FilterResponseNorm(torch.nn.Module):
         return torch.maximum(weight * x / size + bias, threshold)
 
 
+class Standardise(torch.nn.Module):
+    """(x - center) / scale, by numbers that stay."""
+
+    def __init__(self, layer: layers.Standardise):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        numbers = (self.layer.along(numbers, x.ndim - 2) for numbers in (self.layer.center, self.layer.scale))
+        center, scale = (torch.tensor(one, device=x.device) for one in numbers)
+        return (x - center) / scale
+
+
 class Residual(torch.nn.Module):
     """The sum of what two modules make of the same inputs."""
 

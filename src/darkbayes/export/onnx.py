@@ -42,8 +42,8 @@ def to_onnx(
     """The bytes of an ONNX file that predicts as a student with weights `params` does.
 
     Args:
-        student: its network must be made of layers (`mlp`, `cnn`, `resnet`, `sequential`, `from_torch`); with a schema, its head
-            must be one for the target, with ``decompose=True``.
+        student: its network must be made of layers (`mlp`, `cnn`, `resnet`, `sequential`, `from_torch`); with a
+            schema, its head must be one for the target, with ``decompose=True``.
         params: the student's weights.
         schema: what the columns or images are, if the graph is to take them as they come.
         shape: where there is no schema, the shape of one input of the network.
@@ -188,6 +188,9 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape,
                 for (side, part), own in zip(layer.parts.items(), weights, strict=True)
             )
             return body + shortcut
+        case layers.Standardise():
+            center, scale = (layer.along(numbers, len(shape) - 1) for numbers in (layer.center, layer.scale))
+            return (x - center) / scale
         case layers.Activation():
             if layer.name == "silu":
                 return x * graph.add("Sigmoid", x)

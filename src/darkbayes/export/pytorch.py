@@ -103,6 +103,8 @@ def _module(nn: Any, layer: Layer, weights: Any) -> Any:
             return nn.GroupNorm(layer.groups, weights.channels, layer.epsilon, layer.affine)
         case layers.FilterResponseNorm():
             return modules.FilterResponseNorm(layer, len(weights.weight))
+        case layers.Standardise():
+            return modules.Standardise(layer)
         case layers.Residual():
             return modules.Residual(*map(_sequential, layer.parts.values(), weights))
         case layers.Activation():

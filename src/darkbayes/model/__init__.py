@@ -4,6 +4,7 @@ from darkbayes.model.adapters import from_equinox as from_equinox
 from darkbayes.model.adapters import from_linen as from_linen
 from darkbayes.model.adapters import from_nnx as from_nnx
 from darkbayes.model.networks import cnn as cnn
+from darkbayes.model.networks import computed_in as computed_in
 from darkbayes.model.networks import mlp as mlp
 from darkbayes.model.networks import resnet as resnet
 from darkbayes.model.networks import sequential as sequential

@@ -70,6 +70,11 @@ def applied(layers: tuple[Layer, ...], params: Sequence[Any], x: Array) -> Array
     return x
 
 
+def as_floats(x: Array) -> Array:
+    """Bytes, as which images are stored, as float32; anything else as it is."""
+    return x.astype(jnp.float32) if x.dtype == jnp.uint8 else x
+
+
 def pair(value: int | Pair) -> Pair:
     """One number for height and width, or both.
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.base import Layer, Pair, Shape, applied, build, pair
@@ -316,6 +317,31 @@ class GlobalAvgPool2d(Layer):
     def apply(self, weights: Any, x: Array) -> Array:
         _require_image("GlobalAvgPool2d", x.shape[1:])
         return jnp.mean(x, axis=(2, 3), keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Standardise(Layer):
+    """(x - center) / scale, by numbers that stay: as the first layer it takes images as bytes have them, 0 to 255."""
+
+    center: float | tuple[float, ...]
+    """One number, or one for each channel."""
+    scale: float | tuple[float, ...]
+    """Likewise."""
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.center).all():
+            raise InvalidInput(f"center of Standardise must be finite, not {self.center!r}")
+        for number in np.ravel(self.scale):
+            require_positive("scale of Standardise", number)
+
+    def apply(self, weights: Any, x: Array) -> Array:
+        center, scale = (self.along(numbers, x.ndim - 2) for numbers in (self.center, self.scale))
+        return ((x.astype(jnp.float32) - center) / scale).astype(x.dtype)
+
+    @staticmethod
+    def along(numbers: float | tuple[float, ...], axes: int) -> Any:
+        """The numbers with so many axes after that of the channels."""
+        return np.asarray(numbers, np.float32).reshape(-1, *[1] * axes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from darkbayes.model.layers import (
     MaxPool2d,
     Residual,
 )
-from darkbayes.types import Array, Key, Network
+from darkbayes.types import Array, Key, Network, PyTree
 
 KEPT = 256  # Networks that are remembered, to be the same when they are asked for again.
 
@@ -175,3 +175,33 @@ def resnet(
         for place in range((depth - 2) // 6):
             layers += block(width * 2**group, stride=2 if group and not place else 1)
     return sequential([*layers, GlobalAvgPool2d(), Flatten(), Linear(outputs)])
+
+
+def computed_in(network: Network, dtype: str) -> Network:
+    """The same network, computed in another precision than its weights have: float32 for all that is kept.
+
+    Weights and inputs are rounded as they enter and outputs are float32 again. So gradients, noise, weights and what a
+    student learns stay in float32, and only products and activations are rounded. It pays on a GPU.
+
+    Args:
+        network: any network.
+        dtype: "bfloat16", or "float32" for the network as it is. float16 has too small a range for gradients.
+
+    Returns:
+        The network with another `apply`.
+
+    >>> network, x = computed_in(mlp([10], 2), "bfloat16"), jnp.ones((5, 3))
+    >>> network.apply(network.init(jax.random.key(0), x), x).dtype.name
+    'float32'
+    """
+    if dtype not in ("bfloat16", "float32"):
+        raise InvalidInput(f'a network is computed in "bfloat16" or "float32", not {dtype!r}')
+    return network if dtype == "float32" else network._replace(apply=_rounded(network.apply))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _rounded(apply: Callable[[PyTree, Array], Array]) -> Callable[[PyTree, Array], Array]:
+    def rounded(leaf: Array) -> Array:
+        return leaf.astype(jnp.bfloat16) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return lambda params, x: apply(jax.tree.map(rounded, params), rounded(x)).astype(jnp.float32)

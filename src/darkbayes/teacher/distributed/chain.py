@@ -322,9 +322,9 @@ def _put(draws: Draw, kept: Draw, number: Array) -> Draw:
 
 @eqx.filter_jit
 def _empty(posterior: Posterior, draws: Draw, x: Array) -> Average:
-    return average_init(each(lambda draw: posterior.distribution(draw, x), draws))
+    return average_init(each(lambda draw: posterior.distribution(draw, x), draws, in_turn=posterior.in_turn))
 
 
 @eqx.filter_jit
 def _add(posterior: Posterior, average: Average, draws: Draw, x: Array) -> Average:
-    return average_add(average, each(lambda draw: posterior.distribution(draw, x), draws))
+    return average_add(average, each(lambda draw: posterior.distribution(draw, x), draws, in_turn=posterior.in_turn))
