@@ -12,7 +12,7 @@ import pytest
 import darkbayes as db
 from darkbayes.data import augmentation
 from darkbayes.files import read_json
-from darkbayes.model import layers
+from darkbayes.model import computed_in, layers
 from darkbayes.teacher import chain as chains
 
 BYTES = np.random.default_rng(0).integers(0, 256, (12, 1, 4, 4), np.uint8)
@@ -23,7 +23,8 @@ NETWORK = db.sequential([layers.Standardise(127.5, 73.0), layers.Conv2d(2, 3), l
 def teacher(in_turn: bool | None = None, network: db.Network = NETWORK, x: Any = BYTES, **settings: Any) -> Any:
     prior = db.priors.GaussianPrior(1.0)
     posterior = db.Posterior(network, db.outcomes.Softmax(2), prior, num_data=len(x), in_turn=in_turn)
-    return db.minibatch_chain(posterior, db.sgld(1e-3), x, LABELS, **{"batch_size": 4, "thin": 2} | settings)
+    given: Any = {"batch_size": 4, "thin": 2} | settings
+    return db.minibatch_chain(posterior, db.sgld(1e-3), x, LABELS, **given)
 
 
 @eqx.filter_jit
@@ -52,14 +53,14 @@ def test_images_of_bytes_stay_bytes_and_are_seen_as_floats() -> None:
 
 
 def test_a_network_in_bfloat16_moves_weights_that_stay_in_float32() -> None:
-    rounded = teacher(network=db.model.computed_in(NETWORK, "bfloat16"))
+    rounded = teacher(network=computed_in(NETWORK, "bfloat16"))
     exact, near = (jax.tree.leaves(gradient(chain)) for chain in (teacher(), rounded))
     assert {leaf.dtype for leaf in near} == {jnp.dtype("float32")}
     off = [np.abs(a - b).max() / np.abs(a).max() for a, b in zip(exact, near, strict=True)]
     assert 1e-4 < max(off) < 0.03
-    assert db.model.computed_in(NETWORK, "float32") is NETWORK
+    assert computed_in(NETWORK, "float32") is NETWORK
     with pytest.raises(db.InvalidInput, match="not 'float16'"):
-        db.model.computed_in(NETWORK, "float16")
+        computed_in(NETWORK, "float16")
 
 
 def test_a_teacher_may_learn_from_changed_images_and_not_with_anchors() -> None:

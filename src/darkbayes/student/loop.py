@@ -28,7 +28,17 @@ from darkbayes.model.base import as_floats
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
-from darkbayes.teacher.chain import Chains, burn, each, in_chunks, paced, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.chain import (
+    Chains,
+    burn,
+    each,
+    in_chunks,
+    pace,
+    paced,
+    raise_on_failure,
+    start_chains,
+    step_chains,
+)
 from darkbayes.teacher.keeping import (
     Average,
     Reservoir,
@@ -233,7 +243,7 @@ class Distillation(eqx.Module):
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         posterior = self.chain.posterior
-        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=posterior.in_turn)
+        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior))
 
     def paced(self, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()) -> "Distillation":
         """The same with its chains' pace settled, as `teacher.chain.paced` does."""

@@ -189,7 +189,7 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     """One step of every chain; the randomness depends on the key and the step count alone."""
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
-    states, info = each(chain.step, keys, chains.states, in_turn=chain.posterior.in_turn)
+    states, info = each(chain.step, keys, chains.states, in_turn=pace(chain.posterior))
     bad = ~jnp.isfinite(info.log_density)
     culprit = jnp.argmax(bad)
     new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
@@ -237,6 +237,11 @@ def burn(chain: Chain, chains: Chains, steps: Array) -> Chains:
     return jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), chains)
 
 
+def pace(posterior: Any) -> bool | None:
+    """Whether draws of a posterior are computed in turn; somebody's own may not say, and has them at once."""
+    return getattr(posterior, "in_turn", False)
+
+
 def paced(
     chain: Chain, num_chains: int, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()
 ) -> Any:
@@ -245,7 +250,7 @@ def paced(
     `decide` may know the answer from an earlier time: which bits come out depends on it, and on nothing else that is
     measured. What it is not asked for is all at once.
     """
-    if num_chains == 1 or chain.posterior.in_turn is not None or not _convolves(chain):
+    if num_chains == 1 or pace(chain.posterior) is not None or not _convolves(chain):
         return chain
 
     def with_pace(in_turn: bool) -> Any:
