@@ -218,7 +218,9 @@ def test_a_damaged_installation_says_to_install_anew(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_all_names():
-    with pytest.raises(InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, cifar10, airfoil, .*, mushroom"):
+    with pytest.raises(
+        InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, cifar10, airfoil, .*, mushroom"
+    ):
         load("iris")
     with pytest.raises(InvalidInput, match="no data set 3"):
         load(3)  # pyright: ignore[reportArgumentType]
