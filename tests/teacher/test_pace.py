@@ -42,6 +42,17 @@ def test_chains_in_turn_are_the_chains_at_once(trees_equal: Any) -> None:
     assert trees_equal(in_turn, sampled(teacher(True)))
 
 
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_a_step_and_a_prediction_loop_over_chains_that_take_turns(in_turn: bool) -> None:
+    chain = teacher(in_turn)
+    student = db.Student(db.mlp([2], 2), db.outcomes.SoftmaxHead(2), optax.adam(1e-3))
+    parts = db.distillation(chain, student, db.queries.training_inputs(), db.Settings(num_chains=2), monitor=BYTES[:2])
+    states = eqx.filter_eval_shape(parts.init, jax.random.key(0)).teacher
+    step = eqx.filter_make_jaxpr(lambda states: chains.step_chains(chain, states))(states)[0]
+    said = eqx.filter_make_jaxpr(lambda draws: parts._predictions(draws, parts.monitor))(states.draws)[0]
+    assert [" scan[" in str(one) for one in (step, said)] == [in_turn, in_turn]
+
+
 def close(one: Any, other: Any, tolerance: float = 1e-5) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), one, other)
 
