@@ -25,6 +25,7 @@ from darkbayes.model import from_torch as from_torch
 from darkbayes.model import layers as layers
 from darkbayes.model import mlp as mlp
 from darkbayes.model import priors as priors
+from darkbayes.model import resnet as resnet
 from darkbayes.model import sequential as sequential
 from darkbayes.predict import predict_average as predict_average
 from darkbayes.predict import predict_draws as predict_draws

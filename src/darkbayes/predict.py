@@ -34,7 +34,7 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Any:
     >>> predict_draws(posterior, draws, x).probs.shape
     (5, 2)
     """
-    x = as_inputs(x)
+    x = as_inputs(x, keep_bytes=True)
     one = jax.eval_shape(posterior.init, jax.random.key(0), x)
     flat = jax.tree.map(
         lambda leaf, like: leaf if leaf.ndim == like.ndim + 1 else np.asarray(leaf).reshape(-1, *like.shape), draws, one
@@ -89,7 +89,7 @@ def predict_student(student: Any, params: PyTree, x: Any) -> Any:
     Returns:
         The prediction of each input.
     """
-    return jax.device_get(_predict_student(student, params, as_inputs(x))).prediction()
+    return jax.device_get(_predict_student(student, params, as_inputs(x, keep_bytes=True))).prediction()
 
 
 @compiled_soon

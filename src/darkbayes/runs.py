@@ -5,6 +5,7 @@
     metrics.jsonl    lines of a distillation, at the same steps however fast it is
     model.json       what network a fit has chosen, and among which
     choices.json     how its teacher, or one that tunes itself, is run
+    chains.json      whether chains of a network that convolves step one after the other, as was found to be quicker
     more.json        whether a fit ran as many chains again, and why
     diagnostics.json whether the chains of a distillation agree, once it is done
     checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
@@ -18,6 +19,7 @@ works in a folder.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -120,6 +122,9 @@ class Run:
         """
         folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
+        if isinstance(distillation, Distillation):
+            decide = functools.partial(self.decide, f"{name}/chains")
+            distillation = distillation.paced(lambda measure: decide(lambda: {"in_turn": measure()})["in_turn"])
         state, start = distillation.init(key), 0
         stored = load_checkpoint(checkpoint, state)
         if stored is not None:

@@ -225,6 +225,22 @@ def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) 
         np.testing.assert_array_equal(layer.bias, np.tile(whole.bias, (number, 1)))
 
 
+def test_dropout_of_images_drops_whole_channels_wherever_a_convolution_is() -> None:
+    """By a network of which only a residual block has weights beyond the first layer's."""
+    block = db.layers.Residual((db.layers.Conv2d(4, 1, bias=False),))
+    network = db.sequential([db.layers.Conv2d(4, 1), block, db.layers.GlobalAvgPool2d(), db.layers.Flatten()])
+    posterior = db.Posterior(network, db.outcomes.Softmax(4), db.priors.GaussianPrior(1.0), num_data=6)
+    method = Dropout(posterior, optax.sgd(0.1), 3, None, rate=0.5)
+    images = np.random.default_rng(0).normal(size=(6, 2, 3, 3)).astype(np.float32)
+    fitted = method.fit(jax.random.key(0), db.data.as_data(images, np.arange(6) % 4))
+    draws = method.draws(jax.random.key(1), fitted, 400)
+    first, ((inner,), _) = draws.network
+    np.testing.assert_array_equal(first.weight, np.tile(fitted.network[0].weight, (400, 1, 1, 1, 1)))
+    ratio = np.asarray(inner.weight / fitted.network[1][0][0].weight)[..., 0, 0]
+    np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-5)
+    assert abs((ratio[:, 0] == 0).mean() - 0.5) < 4.5 * 0.5 / np.sqrt(1600)
+
+
 def test_the_mean_pass_of_a_linear_network_is_the_standard_prediction() -> None:
     """Exactly so in expectation; here at five standard errors of 4,000 passes."""
     posterior = db.Posterior(
@@ -347,7 +363,7 @@ def test_dropout_refuses_networks_without_plain_layers(curve: db.Data, linear: d
     modules = db.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
     for network, found in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
         posterior = db.Posterior(network, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
-        with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear, not ({found})"):
+        with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear or eqx.nn.Conv2d, not ({found})"):
             Dropout(posterior, optax.sgd(0.1), 5, None, rate=0.5).fit(jax.random.key(0), curve)
 
 

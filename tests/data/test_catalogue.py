@@ -3,9 +3,11 @@
 import dataclasses
 import gzip
 import hashlib
+import io
 import json
 import socket
 import subprocess
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -216,7 +218,9 @@ def test_a_damaged_installation_says_to_install_anew(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_all_names():
-    with pytest.raises(InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, airfoil, .*, mushroom"):
+    with pytest.raises(
+        InvalidInput, match=r"no data set 'iris': choose mnist, fashion-mnist, cifar10, airfoil, .*, mushroom"
+    ):
         load("iris")
     with pytest.raises(InvalidInput, match="no data set 3"):
         load(3)  # pyright: ignore[reportArgumentType]
@@ -311,6 +315,38 @@ def test_a_table_that_only_a_package_has_is_read_with_its_target_wherever_it_sta
     table = load("protein", offline=True)
     assert (table.x.tolist(), table.y.tolist()) == ([[1, 2], [3, 4]], [17.3, 6.0])
     assert (table.features, table.target) == (("F1", "F2"), "RMSD")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_colour_images_come_out_of_an_archive_on_the_web(whole, web, cache, monkeypatch):
+    image = pytest.importorskip("PIL.Image", reason="needs pillow")
+    real, contents = CATALOGUE["cifar10"], {}
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 2, 3, 4, 4), np.uint8)
+    for place, name in enumerate(name for name in (file.name for file in real.files) if name.endswith("png")):
+        packed = io.BytesIO()
+        image.fromarray(np.moveaxis(pixels[place], 1, -1).reshape(2, 16, 3)).save(packed, "PNG")
+        contents[name] = packed.getvalue()
+    contents |= {"train_lables.json": json.dumps([*range(10)]).encode(), "test_lables.json": b"[7,8]"}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    web.replies["/cifar.tgz"] = packed.getvalue() if whole else b"no archive"
+    files = tuple(
+        dataclasses.replace(file, sha256=hashlib.sha256(contents[file.name]).hexdigest()) for file in real.files
+    )
+    monkeypatch.setitem(CATALOGUE, "cifar10", dataclasses.replace(real, files=files, archive=f"{web.url}cifar.tgz"))
+    if not whole:
+        with pytest.raises(DataError, match="not the archive expected"):
+            load("cifar10")
+        return
+    load("cifar10")
+    images = load("cifar10", offline=True)
+    np.testing.assert_array_equal(images.train_x, pixels[:5].reshape(10, 3, 4, 4))
+    np.testing.assert_array_equal(images.test_x, pixels[5])
+    assert (images.train_y.tolist(), images.test_y.tolist()) == ([*range(10)], [7, 8])
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,12 @@ def test_every_activation_has_its_operator(name: str) -> None:
 def test_every_layer_has_its_operator() -> None:
     network = db.sequential(
         [
+            layers.Standardise((0.5, -1.0), 2.0),
             layers.Conv2d(4, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2, bias=False),
             layers.LayerNorm(axes=3),
             layers.Conv2d(6, 2, padding="same"),
+            layers.GroupNorm(3),
+            layers.Residual((layers.Conv2d(6, 1), layers.FilterResponseNorm()), (layers.GroupNorm(2, affine=False),)),
             layers.MaxPool2d(3, 2, 1),
             layers.LayerNorm(affine=False),
             layers.AvgPool2d((2, 1), 1, (1, 0)),

@@ -42,7 +42,45 @@ def activations() -> Any:
     return nn.Sequential(nn.Sigmoid(), nn.SiLU(), nn.Softplus(), nn.ELU(), nn.LeakyReLU(), nn.SELU())
 
 
-CASES = {"rows": (rows, (5,)), "images": (images, (2, 9, 8)), "activations": (activations, (4,))}
+class Block(nn.Module):
+    """A block as people write it: its functions are no modules, and what is added is its input or a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm = nn.GroupNorm(2, outputs)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        out = self.second(nn.functional.silu(self.norm(self.first(x))))
+        out += self.shortcut(x)
+        return nn.functional.relu(out, inplace=True)
+
+
+class Residuals(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(2, 2, 1), Block(2, 4, 2), nn.GroupNorm(1, 4, affine=False))
+        self.pool, self.last = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.flatten(self.pool(self.blocks(x)), 1))
+
+
+def ours() -> Any:
+    """What has no module in PyTorch goes out as ours, and is known when it comes back."""
+    network = db.sequential([layers.Standardise((1.0, -2.0), 3.0), *(db.resnet(3, 8, 2).layers or ())])
+    return db.to_torch(network, jax.jit(network.init)(jax.random.key(0), jnp.zeros((1, 2, 8, 6))))
+
+
+CASES = {
+    "rows": (rows, (5,)),
+    "images": (images, (2, 9, 8)),
+    "activations": (activations, (4,)),
+    "residuals": (Residuals, (2, 7, 6)),
+    "ours": (ours, (2, 8, 6)),
+}
 
 
 def outputs(module: Any, x: np.ndarray) -> np.ndarray:
@@ -59,9 +97,9 @@ def test_a_module_comes_in_with_its_weights_and_goes_back_with_them(make: Any, s
         nn.init.normal_(weight)
     network, params = db.from_torch(module)
     expected = outputs(module, x)
-    np.testing.assert_allclose(network.apply(params, x), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(network.apply)(params, x), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(outputs(db.to_torch(network, params), x), expected, rtol=1e-5, atol=1e-5)
-    fresh = network.init(jax.random.key(0), jnp.asarray(x))
+    fresh = jax.eval_shape(network.init, jax.random.key(0), jnp.asarray(x))
     assert jax.tree.structure(fresh) == jax.tree.structure(params)
 
 
@@ -92,14 +130,15 @@ def test_a_chain_begins_from_the_modules_weights() -> None:
         np.testing.assert_allclose(drawn, module[0].weight.detach().numpy(), atol=1e-4)
 
 
-class Residual(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x + 1
+class Calls(nn.Module):
+    """Whatever function it is given."""
 
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = function
 
-class Backwards(nn.Sequential):
     def forward(self, x: Any) -> Any:
-        return self[0](x)
+        return self.function(x)
 
 
 SHARED = nn.Linear(3, 3)
@@ -110,10 +149,13 @@ HOOKED.register_forward_hook(lambda module, given, made: made * 2)
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (nn.BatchNorm1d(3), "layer 1, BatchNorm1d.* no posterior is defined: replace it by LayerNorm"),
+        (nn.BatchNorm1d(3), "layer 1, BatchNorm1d.* no posterior is defined: replace it by GroupNorm or LayerNorm"),
         (nn.BatchNorm2d(3).eval(), "fuse_conv_bn_eval"),
         (nn.LSTM(3, 3), "none that is known here: use Linear, Conv2d"),
-        (Residual(), "Residual.* none that is known"),
+        (Calls(lambda x: x + 1), "add.* not known here: use a sum"),
+        (Calls(lambda x: torch.flatten(x, 2)), "flatten.* not known here"),
+        (Calls(lambda x: x if x.sum() > 0 else -x), "cannot be traced.*without branches"),
+        (Calls(lambda x: (x, x)), "return one"),
         (nn.Sequential(nn.Identity(), nn.Softmax(1)), "layer 1.1, Softmax.*wants the logits"),
         (nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect"), "options without a counterpart"),
         (nn.MaxPool2d(2, ceil_mode=True), "options without a counterpart"),
@@ -121,9 +163,8 @@ HOOKED.register_forward_hook(lambda module, given, made: made * 2)
         (nn.AdaptiveAvgPool2d(2), "options without a counterpart"),
         (nn.Flatten(0), "options without a counterpart"),
         (nn.ELU(2.0), "options without a counterpart"),
-        (nn.Sequential(SHARED, SHARED), "layer 1.1 shares its weights"),
+        (nn.Sequential(SHARED, SHARED), "layer 1.0 is called twice and shares its weights"),
         (HOOKED, "has hooks"),
-        (Backwards(nn.Identity()), "takes a torch.nn.Sequential, not Backwards"),
     ],
 )
 def test_a_layer_that_cannot_be_kept_is_refused_with_the_reason(part: Any, message: str) -> None:
@@ -131,9 +172,12 @@ def test_a_layer_that_cannot_be_kept_is_refused_with_the_reason(part: Any, messa
         db.from_torch(nn.Sequential(nn.Identity(), part))
 
 
-def test_a_module_that_is_no_sequential_is_refused() -> None:
-    with pytest.raises(db.InvalidInput, match=r"not Linear: .* rewrite it as a Sequential"):
-        db.from_torch(nn.Linear(2, 2))
+def test_a_layer_alone_is_a_network_and_what_is_no_module_is_refused() -> None:
+    network, (weights,) = db.from_torch(nn.Linear(2, 3))
+    assert network.layers == (layers.Linear(3),)
+    assert weights.weight.shape == (3, 2)
+    with pytest.raises(db.InvalidInput, match=r"takes a torch.nn.Module, not function"):
+        db.from_torch(lambda x: x)
 
 
 def test_every_known_activation_has_a_module() -> None:

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 import darkbayes as db
+from darkbayes.data.augmentation import _affine_places, _read, _smooth_field
 from darkbayes.model import Draw
-from darkbayes.student.queries import _affine_places, _read, _smooth_field
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -9,10 +9,12 @@ the trained network as it is makes the standard prediction. The loss is
 the weight decay being the prior's, of the weights before masking. (Gal and Ghahramani's bound has that of the masked
 weights, 1/(1 - rate) times as strong in expectation for a Gaussian prior: a matter of the prior's precision.)
 
-To drop unit j is to drop column j of the next layer's weights. So one stochastic pass is a draw of the posterior,
-theta * z, and Monte Carlo dropout ends in draws as every other method does.
+Of images it is whole channels that are dropped. To drop unit or channel j is to drop column j of the next layer's
+weights. So one stochastic pass is a draw of the posterior, theta * z, and Monte Carlo dropout ends in draws as every
+other method does.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,23 +24,23 @@ import jax.numpy as jnp
 from darkbayes.baselines.optimise import Trained
 from darkbayes.errors import InvalidInput, plain, require_count
 from darkbayes.model.posterior import Draw
-from darkbayes.types import Array, Data, Key
+from darkbayes.types import Array, Data, Key, PyTree
 
-Layers = tuple[eqx.nn.Linear, ...]
+Weighted = eqx.nn.Linear | eqx.nn.Conv2d
 
 
 class _Masked(eqx.Module):
     """A layer behind a mask: the network calls it as it would the layer, so its activations need not be known."""
 
-    layer: eqx.nn.Linear
+    layer: Weighted
     mask: Array
 
     def __call__(self, x: Array) -> Array:
-        return self.layer(x * self.mask)
+        return self.layer(x * self.mask.reshape(-1, *[1] * (x.ndim - 1)))
 
 
 class Dropout(Trained):
-    """Dropout for networks like `mlp`, whose params are a tuple of the ``eqx.nn.Linear`` that it calls in turn.
+    """Dropout for networks made of layers, such as `mlp` and `resnet`: of the inputs of linear layers and convolutions.
 
     `fit` returns the trained network: the standard prediction is ``predict_plugin(posterior, fitted, x)``, that of MC
     dropout ``predict_draws(posterior, method.draws(key, fitted, 100), x)``.
@@ -68,8 +70,7 @@ class Dropout(Trained):
 
     def loss(self, key: Key, step: Array, params: Draw, batch: Data) -> Array:
         def of_example(key: Key, x: Array, y: Array) -> Array:
-            masks = self._masks(key, params.network)
-            masked = tuple(_Masked(layer, mask) for layer, mask in zip(params.network, masks, strict=True))
+            masked = self._with_masks(key, params.network, _Masked)
             return self.posterior.log_likelihood(Draw(masked, params.likelihood), Data(x[None], y[None]))[0]
 
         log_likelihood = jax.vmap(of_example)(jax.random.split(key, len(batch.x)), batch.x, batch.y)
@@ -79,24 +80,33 @@ class Dropout(Trained):
         """`number` stochastic passes, each with one set of masks for whatever it is asked to predict."""
         _require_layers(fitted.network)
 
+        def thinned(layer: Weighted, mask: Array) -> Any:
+            weight = layer.weight * mask.reshape(1, -1, *[1] * (layer.weight.ndim - 2))
+            return eqx.tree_at(lambda layer: layer.weight, layer, weight)
+
         def one(key: Key) -> Draw:
-            masks = self._masks(key, fitted.network)
-            weights = [layer.weight * mask[None] for layer, mask in zip(fitted.network, masks, strict=True)]
-            return eqx.tree_at(lambda draw: [layer.weight for layer in draw.network], fitted, weights)
+            return fitted._replace(network=self._with_masks(key, fitted.network, thinned))
 
         return jax.vmap(one)(jax.random.split(key, require_count("number", number)))
 
-    def _masks(self, key: Key, layers: Layers) -> list[Array]:
-        """What each layer's inputs are multiplied by: 0, or 1/(1 - rate)."""
-        rates = [self.input_rate] + [self.rate] * (len(layers) - 1)
-        keys = jax.random.split(key, len(layers))
-        return [
-            jax.random.bernoulli(key, 1 - rate, layer.weight.shape[1:]).astype(layer.weight.dtype) / (1 - rate)
-            for key, rate, layer in zip(keys, rates, layers, strict=True)
-        ]
+    def _with_masks(self, key: Key, params: PyTree, use: Callable[[Any, Array], Any]) -> PyTree:
+        """Weights in which each layer is what `use` makes of it and of what its inputs are multiplied by."""
+        parts, structure = jax.tree.flatten(params, is_leaf=_weighted)
+        places = [place for place, part in enumerate(parts) if _weighted(part)]
+        rates = [self.input_rate] + [self.rate] * (len(places) - 1)
+        for place, rate, own in zip(places, rates, jax.random.split(key, len(places)), strict=True):
+            weight = parts[place].weight
+            kept = jax.random.bernoulli(own, 1 - rate, weight.shape[1:2]).astype(weight.dtype)
+            parts[place] = use(parts[place], kept / (1 - rate))
+        return jax.tree.unflatten(structure, parts)
+
+
+def _weighted(part: Any) -> bool:
+    return isinstance(part, Weighted) and getattr(part, "groups", 1) == 1
 
 
 def _require_layers(params: Any) -> None:
-    if not isinstance(params, tuple) or not all(isinstance(layer, eqx.nn.Linear) for layer in params):
+    if not isinstance(params, tuple) or not any(map(_weighted, jax.tree.leaves(params, is_leaf=_weighted))):
         kinds = [type(layer).__name__ for layer in params] if isinstance(params, tuple) else type(params).__name__
-        raise InvalidInput(f"Dropout needs a network whose params are a tuple of eqx.nn.Linear, not {kinds}: use mlp")
+        needed = "a network whose params are a tuple of eqx.nn.Linear or eqx.nn.Conv2d"
+        raise InvalidInput(f"Dropout needs {needed}, not {kinds}: use mlp, cnn or resnet")

@@ -23,6 +23,7 @@ import optax
 from jax.core import Tracer
 
 from darkbayes.data.arrays import check_batch_size, minibatch
+from darkbayes.data.augmentation import Augment
 from darkbayes.errors import Divergence, InvalidInput, plain, require_count
 from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.types import Array, Data, Key, PyTree
@@ -79,6 +80,8 @@ class Trained(eqx.Module):
     """How many steps it takes."""
     batch_size: int | None = eqx.field(converter=plain)
     """Examples a step, drawn with replacement; None for all of them."""
+    augment: Augment | None = eqx.field(default=None, kw_only=True)
+    """What is done to the inputs of every batch, such as ``db.data.augmentation.flip()``."""
 
     def __check_init__(self) -> None:
         if not isinstance(self.optimiser, optax.GradientTransformation):
@@ -108,7 +111,12 @@ class Trained(eqx.Module):
         """What the optimiser makes of the start; traceable."""
         start_key, loop_key = jax.random.split(key)
         start, size = self.start(start_key, data.x), self.batch_size
-        return optimise(self.loss, start, self.optimiser, data, loop_key, batch_size=size, steps=self.steps)
+        return optimise(self._augmented_loss, start, self.optimiser, data, loop_key, batch_size=size, steps=self.steps)
+
+    def _augmented_loss(self, key: Key, step: Array, params: PyTree, batch: Data) -> Array:
+        if self.augment is not None:
+            batch = batch._replace(x=self.augment(jax.random.fold_in(key, 0), batch.x))
+        return self.loss(key, step, params, batch)
 
     def fit(self, key: Key, data: Data) -> Any:
         """Train from a random start. A result that is not finite is an error, but under ``jax.vmap`` it is returned."""

@@ -32,25 +32,30 @@ class Reproduce:
             "active",
             "bandits",
             "teachers",
+            "cifar10",
+            "fashion",
         ]
     ]
     """which experiment"""
     preset: Annotated[
-        Literal["best", "literal", "auto", "automatic", "default", "quick"] | None, value(None, default=False)
+        Literal["best", "literal", "augmented", "auto", "automatic", "default", "quick"] | None,
+        value(None, default=False),
     ] = None
     """best, the default: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that
-    tunes itself (toy2d, toy1d). automatic (uci, doubt), default (tables, conformal): what `fit` does. quick: smaller"""
+    tunes itself (toy2d, toy1d). automatic (uci, doubt), default (tables, conformal): what `fit` does. augmented
+    (cifar10): best, on images cropped and mirrored at random. quick: smaller"""
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
-    """what to score on (mnist, boston, teachers): the test part, or a part of the rest that settings are chosen by"""
+    """what to score on (mnist, boston, teachers, cifar10, fashion): the test part, or a part of the rest that settings
+    are chosen by"""
     splits: Literal["standard", "paper"] | None = None
     """which splits (boston): the standard ones by default, or random ones of the paper's sizes"""
     datasets: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
     """which data sets (uci, tables, doubt, conformal, bandits, teachers); others, and more trials, may be added to the
     same folder by --resume"""
     only: Literal["student", "dropout", "bbb", "ensemble"] | None = None
-    """one kind of method to fit, and nothing else (mnist: a comparator; uci)"""
+    """one kind of method to fit, and nothing else (mnist: a comparator; uci; cifar10 and fashion: beside SGD)"""
     seed: Number = 0  # the same seed gives the same bits on the same machine
     out: OptionalFolder = None  # the run's folder; runs/EXPERIMENT-PRESET by default
     resume: Resume = False

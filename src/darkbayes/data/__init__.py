@@ -1,5 +1,6 @@
 """Where examples come from."""
 
+from darkbayes.data import augmentation as augmentation
 from darkbayes.data.arrays import TOY1D_NOISE_VARIANCE as TOY1D_NOISE_VARIANCE
 from darkbayes.data.arrays import as_data as as_data
 from darkbayes.data.arrays import as_inputs as as_inputs

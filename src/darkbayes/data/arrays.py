@@ -13,6 +13,8 @@ from darkbayes.types import Array, Data, Key
 def as_data(x: Any, y: Any) -> Data:
     """Check arrays and put them on the device: float inputs as float32, integer targets as int32.
 
+    Images of bytes (uint8) stay such, a quarter of the memory; a `Posterior` and a `Student` see them as float32.
+
     Args:
         x: inputs, one row for each example.
         y: targets, floats to regress on or whole numbers for classes.
@@ -26,7 +28,7 @@ def as_data(x: Any, y: Any) -> Data:
     Traceback (most recent call last):
     darkbayes.errors.InvalidInput: x holds 1 value that is not finite, first at row 1: remove or impute it
     """
-    inputs, targets = as_inputs(x), np.asarray(y)
+    inputs, targets = as_inputs(x, keep_bytes=True), np.asarray(y)
     if targets.ndim == 0 or len(targets) != len(inputs) or targets.size == 0:
         raise InvalidInput(f"x has {len(inputs)} rows but y has shape {targets.shape}: they must pair up")
     if np.issubdtype(targets.dtype, np.floating):
@@ -41,11 +43,12 @@ def as_data(x: Any, y: Any) -> Data:
     return Data(inputs, jax.device_put(targets))
 
 
-def as_inputs(x: Any) -> Array:
+def as_inputs(x: Any, *, keep_bytes: bool = False) -> Array:
     """Check a batch of inputs and put it on the device as float32.
 
     Args:
         x: inputs, one row for each example.
+        keep_bytes: whether images of bytes stay such.
 
     Returns:
         The inputs on the device.
@@ -57,6 +60,8 @@ def as_inputs(x: Any) -> Array:
         raise InvalidInput(f"x has shape {inputs.shape}: it needs one row per example, [examples, features]")
     if inputs.size == 0:
         raise InvalidInput(f"x is empty, shape {inputs.shape}: at least one example with one feature is needed")
+    if keep_bytes and inputs.dtype == np.uint8 and inputs.ndim > 2:
+        return jax.device_put(inputs)
     return jax.device_put(_as_float32("x", inputs))
 
 

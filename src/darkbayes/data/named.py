@@ -1,5 +1,8 @@
 """Data sets by name, as arrays, and which of their rows to learn from."""
 
+import io
+import json
+import math
 from pathlib import Path
 from typing import Literal, NamedTuple, overload
 
@@ -28,19 +31,19 @@ class Table(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Grey images with their classes, split as published."""
+    """Images with their classes, split as published."""
 
     train_x: np.ndarray
-    """[images, rows, columns], uint8."""
+    """[images, rows, columns] where they are grey, [images, channels, rows, columns] in colour; uint8."""
     train_y: np.ndarray
     """[images], int64."""
     test_x: np.ndarray
-    """[images, rows, columns], uint8."""
+    """Likewise."""
     test_y: np.ndarray
     """[images], int64."""
 
 
-_Images = Literal["mnist", "fashion-mnist"]
+_Images = Literal["mnist", "fashion-mnist", "cifar10"]
 _Tables = Literal["boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht", "mushroom"]
 
 
@@ -69,7 +72,12 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
     contents = list(fetch(dataset, folder=folder, offline=offline, quiet=quiet).contents.values())
     if len(contents) == 1:
         return _table(contents[0].decode("utf-8"), dataset.lettered, dataset.target)
-    train_x, train_y, test_x, test_y = map(_idx, contents)
+    if len(contents) == 4:
+        train_x, train_y, test_x, test_y = map(_idx, contents)
+    else:
+        *train, train_y, test_x, test_y = contents
+        train_x, test_x = np.concatenate([*map(_pictures, train)]), _pictures(test_x)
+        train_y, test_y = (np.array(json.loads(labels)) for labels in (train_y, test_y))
     return Images(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 
 
@@ -88,6 +96,18 @@ def _table(text: str, letters: bool, target: str = "") -> Table:
     x = {f"{feature}={letter}": column == letter for feature, column in pairs for letter in np.unique(column)}
     y = np.unique(columns[-1], return_inverse=True)[1].astype(np.int64)
     return Table(np.stack(list(x.values()), axis=1).astype(np.float64), y, tuple(x), target)
+
+
+def _pictures(content: bytes) -> np.ndarray:
+    """Square images in colour of which each is a row of one large picture, ``[images, channels, rows, columns]``."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("images in colour are read by pillow: pip install 'darkbayes[tables]'") from None
+
+    pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+    side = math.isqrt(pixels.shape[1])
+    return np.ascontiguousarray(np.moveaxis(pixels.reshape(len(pixels), side, side, 3), -1, 1))
 
 
 def _idx(content: bytes) -> np.ndarray:

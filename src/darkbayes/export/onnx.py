@@ -24,7 +24,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import layers
-from darkbayes.model.base import Layer, layers_of, pair, shape_after, with_weights
+from darkbayes.model.base import Layer, Shape, layers_of, pair, shape_after, with_weights
 from darkbayes.onnxfile import SCHEMA
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
@@ -42,8 +42,8 @@ def to_onnx(
     """The bytes of an ONNX file that predicts as a student with weights `params` does.
 
     Args:
-        student: its network must be made of layers (`mlp`, `cnn`, `sequential`, `from_torch`); with a schema, its head
-            must be one for the target, with ``decompose=True``.
+        student: its network must be made of layers (`mlp`, `cnn`, `resnet`, `sequential`, `from_torch`); with a
+            schema, its head must be one for the target, with ``decompose=True``.
         params: the student's weights.
         schema: what the columns or images are, if the graph is to take them as they come.
         shape: where there is no schema, the shape of one input of the network.
@@ -70,10 +70,7 @@ def to_onnx(
 
     size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
     graph, described = Graph(), _layers(student, params, size)
-    x = _inputs(graph, schema, size)
-    for place, (layer, weights) in enumerate(with_weights(described, params)):
-        x = _layer(graph, layer, weights, x, size, str(place))
-        size = shape_after(layer, weights, size)
+    x = _written(graph, described, params, _inputs(graph, schema, size), size)
     target, parts = student.head.write(graph, x)
     if schema is None:
         target.write_outputs(graph, parts)
@@ -141,12 +138,25 @@ def _categories(graph: "Graph", schema: TableSchema) -> "Value":
     return graph.add("Equal", repeated, [name for column in names for name in column]).astype(np.float32)
 
 
-def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: tuple[int, ...], name: str) -> "Value":
+def _written(
+    graph: "Graph", described: tuple[Layer, ...], params: Any, x: "Value", shape: Shape, name: str = ""
+) -> "Value":
+    """What layers make of `x`, one after the other; `name` is that of the layer that they are part of."""
+    for place, (layer, weights) in enumerate(with_weights(described, params)):
+        x = _layer(graph, layer, weights, x, shape, f"{name}{place}")
+        shape = shape_after(layer, weights, shape)
+    return x
+
+
+def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape, name: str) -> "Value":
     """What one layer makes of `x`, which has a shape without the batch."""
 
     def stored(kind: str, like: tuple[int, ...] | None = None) -> str:
         value = np.asarray(getattr(weights, kind), np.float32)
         return graph.constant(value if like is None else value.reshape(like), f"{name}.{kind}")
+
+    def by_channel(kind: str) -> Any:
+        return stored(kind, (-1, 1, 1))
 
     match layer:
         case layers.Linear():
@@ -163,6 +173,24 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: tuple[
             scale = stored("weight") if layer.affine else ones
             bias = [stored("bias")] if layer.affine and layer.bias else []
             return graph.add("LayerNormalization", x, scale, *bias, axis=-layer.axes, epsilon=layer.epsilon)
+        case layers.GroupNorm():
+            grouped = graph.add("Reshape", x, np.array([0, layer.groups, -1]))
+            centred = grouped - _mean(graph, grouped, 2)
+            scaled = centred / np.sqrt(_mean(graph, centred * centred, 2) + layer.epsilon)
+            x = graph.add("Reshape", scaled, np.array([0, *shape]))
+            return x * by_channel("weight") + by_channel("bias") if layer.affine else x
+        case layers.FilterResponseNorm():
+            x = x / np.sqrt(_mean(graph, x * x, 2, 3) + layer.epsilon)
+            return np.maximum(x * by_channel("weight") + by_channel("bias"), by_channel("threshold"))
+        case layers.Residual():
+            body, shortcut = (
+                _written(graph, part, own, x, shape, f"{name}.{side}.")
+                for (side, part), own in zip(layer.parts.items(), weights, strict=True)
+            )
+            return body + shortcut
+        case layers.Standardise():
+            center, scale = (layer.along(numbers, len(shape) - 1) for numbers in (layer.center, layer.scale))
+            return (x - center) / scale
         case layers.Activation():
             if layer.name == "silu":
                 return x * graph.add("Sigmoid", x)
@@ -183,3 +211,7 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: tuple[
         case layers.Flatten() | layers.Identity():
             return x
     raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
+
+
+def _mean(graph: "Graph", x: "Value", *axes: int) -> "Value":
+    return graph.add("ReduceMean", x, np.array(axes))

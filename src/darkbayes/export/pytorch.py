@@ -9,15 +9,15 @@ Layer by layer it is the ``torch.nn.Sequential`` of the same names, so that the 
 It returns what the network returns; how a student's outputs are to be read is said in `darkbayes.outcomes.heads`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.model import layers
-from darkbayes.model.adapters import ACTIVATIONS
 from darkbayes.model.base import Layer, layers_of, with_weights
+from darkbayes.model.pytorch import ACTIVATIONS
 from darkbayes.types import Network
 
 
@@ -33,15 +33,21 @@ def to_arrays(network: Network, params: Sequence[Any]) -> dict[str, np.ndarray]:
     >>> {name: array.shape for name, array in to_arrays(network, params).items()}
     {'1.weight': (10, 3), '1.bias': (10,), '3.weight': (2, 10), '3.bias': (2,)}
     """
-    arrays = {}
-    for place, (layer, weights) in enumerate(with_weights(layers_of(network), params)):
-        for kind in ("weight", "bias"):
+    return dict(_arrays(layers_of(network), params))
+
+
+def _arrays(described: tuple[Layer, ...], params: Sequence[Any], name: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of layers by name, `name` being that of the layer that they are part of."""
+    for place, (layer, weights) in enumerate(with_weights(described, params)):
+        if isinstance(layer, layers.Residual):
+            for (side, part), own in zip(layer.parts.items(), weights, strict=True):
+                yield from _arrays(part, own, f"{name}{place}.{side}.")
+        for kind in ("weight", "bias", "threshold"):
             array = getattr(weights, kind, None)
             if array is not None:
                 # Equinox keeps the bias of a convolution with axes for height and width.
                 shape = (-1,) if kind == "bias" and isinstance(layer, layers.Conv2d) else np.shape(array)
-                arrays[f"{place}.{kind}"] = np.asarray(array, np.float32).reshape(shape)
-    return arrays
+                yield f"{name}{place}.{kind}", np.asarray(array, np.float32).reshape(shape)
 
 
 def to_state_dict(network: Network, params: Sequence[Any]) -> dict[str, Any]:
@@ -69,15 +75,21 @@ def to_torch(network: Network, params: Sequence[Any]) -> Any:
     Returns:
         A ``torch.nn.Sequential``.
     """
-    from torch import nn  # pyright: ignore[reportMissingImports]
-
-    module = nn.Sequential(*(_module(nn, *pair) for pair in with_weights(layers_of(network), params)))
+    module = _sequential(layers_of(network), params)
     module.load_state_dict(to_state_dict(network, params), strict=True)
     return module.eval()
 
 
+def _sequential(described: tuple[Layer, ...], params: Sequence[Any]) -> Any:
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    return nn.Sequential(*(_module(nn, *pair) for pair in with_weights(described, params)))
+
+
 def _module(nn: Any, layer: Layer, weights: Any) -> Any:
     """The module of one layer, its weights not yet loaded."""
+    from darkbayes.export import modules
+
     match layer:
         case layers.Linear():
             return nn.Linear(weights.weight.shape[1], layer.outputs, bias=layer.bias)
@@ -87,6 +99,14 @@ def _module(nn: Any, layer: Layer, weights: Any) -> Any:
             return nn.Conv2d(inputs, layer.outputs, *window)
         case layers.LayerNorm():
             return nn.LayerNorm(weights.shape, layer.epsilon, layer.affine, layer.affine and layer.bias)
+        case layers.GroupNorm():
+            return nn.GroupNorm(layer.groups, weights.channels, layer.epsilon, layer.affine)
+        case layers.FilterResponseNorm():
+            return modules.FilterResponseNorm(layer, len(weights.weight))
+        case layers.Standardise():
+            return modules.Standardise(layer)
+        case layers.Residual():
+            return modules.Residual(*map(_sequential, layer.parts.values(), weights))
         case layers.Activation():
             name, options = ACTIVATIONS[layer.name]
             return getattr(nn, name)(**options)

@@ -1,7 +1,7 @@
 """What all layers have in common, and how a network's weights go with its layers."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -32,15 +32,17 @@ class Layer:
 def layers_of(network: Network) -> tuple[Layer, ...]:
     """The layers of a network; one that does not tell them is refused."""
     if network.layers is None:
-        raise InvalidInput("the network does not say what layers it is made of: build it by mlp, cnn or sequential")
+        raise InvalidInput(
+            "the network does not say what layers it is made of: build it by mlp, cnn, resnet or sequential"
+        )
     return network.layers
 
 
-def build(layers: tuple[Layer, ...], shape: Shape, keys: Iterable[Key]) -> tuple[Any, ...]:
-    """Random weights for inputs of a shape; there is a key for every layer that has any."""
-    keys, params = iter(keys), []
+def build(layers: tuple[Layer, ...], shape: Shape, keys: Key) -> tuple[Any, ...]:
+    """Random weights for inputs of a shape; `keys` has one for every layer that has any, or is one for all of them."""
+    params, rest = [], iter(keys if keys.ndim else jax.random.split(keys, sum(layer.weighted for layer in layers)))
     for layer in layers:
-        weights = layer.build(shape, next(keys)) if layer.weighted else None
+        weights = layer.build(shape, next(rest)) if layer.weighted else None
         params += [weights] if layer.weighted else []
         shape = shape_after(layer, weights, shape)
     return tuple(params)
@@ -59,6 +61,18 @@ def with_weights(layers: tuple[Layer, ...], params: Sequence[Any]) -> Iterator[t
     rest = iter(params)
     for layer in layers:
         yield layer, next(rest) if layer.weighted else None
+
+
+def applied(layers: tuple[Layer, ...], params: Sequence[Any], x: Array) -> Array:
+    """What layers make of `x`, one after the other."""
+    for layer, weights in with_weights(layers, params):
+        x = layer.apply(weights, x)
+    return x
+
+
+def as_floats(x: Array) -> Array:
+    """Bytes, as which images are stored, as float32; anything else as it is."""
+    return x.astype(jnp.float32) if x.dtype == jnp.uint8 else x
 
 
 def pair(value: int | Pair) -> Pair:

@@ -1,24 +1,22 @@
-"""Networks that can be taken apart: descriptions of layers, and the network that applies one after the other.
+"""Descriptions of layers, of which networks are made that can be taken apart (`networks.py`).
 
 A description says what a layer does, not what its weights are. The weights of a network are a tuple with one Equinox
-module for every layer that has any (`Linear`, `Conv2d`, `LayerNorm`), in their order; `with_weights` pairs the two.
+module for every layer that has any (`Linear`, `Conv2d`, norms, `Residual`), in order; `with_weights` pairs the two.
 Inputs have the batch in front, then one axis for rows, or channels, height and width for images, as in PyTorch.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
-from darkbayes.model.base import Layer, Pair, Shape, build, pair, with_weights
-from darkbayes.types import Array, Key, Network
-
-KEPT = 256  # Networks that are remembered, to be the same when they are asked for again.
+from darkbayes.model.base import Layer, Pair, Shape, applied, build, pair
+from darkbayes.types import Array, Key
 
 
 def exact_gelu(x: Array) -> Array:
@@ -154,6 +152,93 @@ class LayerNorm(Layer):
         return normalise(x)
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupNorm(Layer):
+    """Standardises each image over groups of its channels, then scales and shifts every channel (Wu and He, 2018)."""
+
+    weighted: ClassVar[bool] = True
+    groups: int
+    """Into how many groups the channels are divided."""
+    epsilon: float = 1e-5
+    """Added to the variance."""
+    affine: bool = True
+    """Whether there are weights at all."""
+
+    def __post_init__(self) -> None:
+        require_count("groups of GroupNorm", self.groups)
+        require_positive("epsilon of GroupNorm", self.epsilon)
+
+    def build(self, shape: Shape, key: Key) -> eqx.nn.GroupNorm:
+        _require_image("GroupNorm", shape)
+        if shape[0] % self.groups:
+            raise InvalidInput(f"groups={self.groups} of GroupNorm must divide the {shape[0]} channels")
+        return eqx.nn.GroupNorm(self.groups, shape[0], self.epsilon, self.affine)
+
+
+class FilterResponse(eqx.Module):
+    """The weights of `FilterResponseNorm`, ``[channels]`` each."""
+
+    weight: Array
+    bias: Array
+    threshold: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class FilterResponseNorm(Layer):
+    """Divides each channel of an image by its root mean square (Singh and Krishnan, 2020).
+
+    With weights w, bias b and threshold t of its own for each channel it returns
+
+        max(w x / sqrt(mean(x^2) + epsilon) + b, t).
+
+    As no mean is taken away, it is defined where a channel is one pixel, and needs no groups to be chosen.
+    """
+
+    weighted: ClassVar[bool] = True
+    epsilon: float = 1e-6
+    """Added to the mean square."""
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon of FilterResponseNorm", self.epsilon)
+
+    def build(self, shape: Shape, key: Key) -> FilterResponse:
+        _require_image("FilterResponseNorm", shape)
+        zeros = jnp.zeros(shape[0])
+        return FilterResponse(jnp.ones(shape[0]), zeros, zeros)
+
+    def apply(self, weights: FilterResponse, x: Array) -> Array:
+        weight, bias, threshold = (leaf[None, :, None, None] for leaf in jax.tree.leaves(weights))
+        size = jnp.sqrt(jnp.mean(x**2, axis=(2, 3), keepdims=True) + self.epsilon)
+        return jnp.maximum(weight * x / size + bias, threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class Residual(Layer):
+    """The sum of what two rows of layers make of the same inputs (He et al., 2016)."""
+
+    weighted: ClassVar[bool] = True
+    body: tuple[Layer, ...]
+    """The layers of one."""
+    shortcut: tuple[Layer, ...] = ()
+    """Those of the other; none for the inputs themselves."""
+
+    def build(self, shape: Shape, key: Key) -> tuple[tuple[Any, ...], ...]:
+        keys = jax.random.split(key)
+        return tuple(build(part, shape, own) for part, own in zip(self.parts.values(), keys, strict=True))
+
+    def apply(self, weights: Any, x: Array) -> Array:
+        body, shortcut = (applied(part, own, x) for part, own in zip(self.parts.values(), weights, strict=True))
+        if body.shape != shortcut.shape:
+            remedy = "let the shortcut change the image as the body does"
+            raise InvalidInput(f"Residual cannot add {body.shape[1:]} and {shortcut.shape[1:]}: {remedy}")
+        return body + shortcut
+
+    @property
+    def parts(self) -> dict[str, tuple[Layer, ...]]:
+        """Both rows by name, in the order of their weights."""
+        return {"body": self.body, "shortcut": self.shortcut}
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Activation(Layer):
     """A function of each element; exports know those of `ACTIVATIONS`."""
@@ -235,6 +320,31 @@ class GlobalAvgPool2d(Layer):
 
 
 @dataclasses.dataclass(frozen=True)
+class Standardise(Layer):
+    """(x - center) / scale, by numbers that stay: as the first layer it takes images as bytes have them, 0 to 255."""
+
+    center: float | tuple[float, ...]
+    """One number, or one for each channel."""
+    scale: float | tuple[float, ...]
+    """Likewise."""
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.center).all():
+            raise InvalidInput(f"center of Standardise must be finite, not {self.center!r}")
+        for number in np.ravel(self.scale):
+            require_positive("scale of Standardise", number)
+
+    def apply(self, weights: Any, x: Array) -> Array:
+        center, scale = (self.along(numbers, x.ndim - 2) for numbers in (self.center, self.scale))
+        return ((x.astype(jnp.float32) - center) / scale).astype(x.dtype)
+
+    @staticmethod
+    def along(numbers: float | tuple[float, ...], axes: int) -> Any:
+        """The numbers with so many axes after that of the channels."""
+        return np.asarray(numbers, np.float32).reshape(-1, *[1] * axes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Identity(Layer):
     """Nothing at all, as dropout is when it predicts."""
 
@@ -245,115 +355,6 @@ class Flatten(Layer):
 
     def apply(self, weights: Any, x: Array) -> Array:
         return x.reshape(len(x), -1)
-
-
-def sequential(layers: Iterable[Layer]) -> Network:
-    """A network that applies layers one after the other, and can be taken apart and exported.
-
-    Of equal layers it is made once: networks that are the same functions share what was compiled for them.
-
-    Args:
-        layers: what to do with the inputs, in this order.
-
-    Returns:
-        The network.
-
-    >>> layers = [Conv2d(4, 3, padding=1), Activation(jnp.tanh), MaxPool2d(2), Flatten(), Linear(10)]
-    >>> network = sequential(layers)
-    >>> x = jnp.zeros((5, 1, 28, 28))
-    >>> network.apply(network.init(jax.random.key(0), x), x).shape
-    (5, 10)
-    """
-    chosen = tuple(layers)
-    for layer in chosen:
-        if not isinstance(layer, Layer):
-            raise InvalidInput(f"sequential takes layers such as Linear(10), not {layer!r}")
-    # Somebody else's layer may differ in what it does not compare.
-    ours = all(type(layer).__module__ == __name__ for layer in chosen)
-    return _made_once(chosen) if ours else _made(chosen)
-
-
-def _made(chosen: tuple[Layer, ...]) -> Network:
-    def init(key: Key, x: Array) -> tuple[Any, ...]:
-        return build(chosen, x.shape[1:], jax.random.split(key, sum(layer.weighted for layer in chosen)))
-
-    def apply(params: Sequence[Any], x: Array) -> Array:
-        for layer, weights in with_weights(chosen, params):
-            x = layer.apply(weights, x)
-        return x
-
-    return Network(init, apply, chosen)
-
-
-_made_once = functools.lru_cache(maxsize=KEPT)(_made)
-
-
-def mlp(hidden: Sequence[int], outputs: int, activation: Callable[[Array], Array] = jax.nn.relu) -> Network:
-    """A fully connected network; inputs with several axes are flattened.
-
-    Args:
-        hidden, outputs: the widths of the hidden layers, and how many outputs.
-        activation: what comes after each hidden layer.
-
-    Returns:
-        The network.
-
-    >>> network = mlp([10, 10], 2)
-    >>> x = jnp.zeros((5, 3))
-    >>> network.apply(network.init(jax.random.key(0), x), x).shape
-    (5, 2)
-    """
-    layers: list[Layer] = [Flatten()]
-    for width in hidden:
-        layers += [Linear(width), Activation(activation)]
-    return sequential([*layers, Linear(outputs)])
-
-
-def cnn(
-    channels: Sequence[int],
-    hidden: int,
-    outputs: int,
-    kernel_size: int = 3,
-    activation: Callable[[Array], Array] = jax.nn.relu,
-) -> Network:
-    """Convolutions that keep the image's size, each followed by 2x2 max pooling, then one hidden layer.
-
-    Inputs are ``[batch, channels, height, width]``.
-
-    Args:
-        channels, hidden, outputs: the channels of each convolution, the width of the hidden layer, and of the last.
-        kernel_size: the size of the convolutions' windows, an odd number.
-        activation: what comes after each convolution and the hidden layer.
-
-    Returns:
-        The network.
-
-    >>> network = cnn([4, 8], 16, 10)
-    >>> x = jnp.zeros((5, 1, 28, 28))
-    >>> network.apply(network.init(jax.random.key(0), x), x).shape
-    (5, 10)
-    """
-    widths = [require_count("a layer's width", width) for width in (*channels, hidden, outputs, kernel_size)]
-    if kernel_size % 2 == 0:
-        raise InvalidInput(f"kernel_size must be odd to keep the image's size, not {kernel_size}")
-    return _cnn(tuple(widths[:-3]), *widths[-3:], Activation(activation))
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _cnn(channels: tuple[int, ...], hidden: int, outputs: int, kernel_size: int, activation: Activation) -> Network:
-    layers: list[Layer] = []
-    for width in channels:
-        layers += [Conv2d(width, kernel_size, padding="same"), activation, MaxPool2d(2)]
-    network = sequential([*layers, Flatten(), Linear(hidden), activation, Linear(outputs)])
-
-    def init(key: Key, x: Array) -> tuple[Any, ...]:
-        if x.ndim != 4:
-            raise InvalidInput(f"cnn needs inputs [batch, channels, height, width], not shape {x.shape}")
-        conv_keys, head_key = jax.random.split(key)
-        keys = jnp.concatenate([jax.random.split(conv_keys, len(channels)), jax.random.split(head_key)])
-        return build(network.layers or (), x.shape[1:], keys)
-
-    return network._replace(init=init)
 
 
 def _require_pair(name: str, value: Any, least: int = 1) -> None:

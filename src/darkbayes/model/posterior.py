@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import InvalidInput, require_count
+from darkbayes.model.base import as_floats
 from darkbayes.model.priors import Prior
 from darkbayes.outcomes.heads.base import Likelihood
 from darkbayes.types import Array, ArrayLike, Data, Key, Network, PyTree, WeightedData
@@ -48,14 +49,22 @@ class Posterior(eqx.Module):
     """What is believed of the weights before data."""
     num_data: int = eqx.field(converter=partial(require_count, "num_data"))
     """N, the number of all examples, of which a batch may hold few."""
+    in_turn: bool | None = None
+    """Whether draws are computed one after the other, rather than all at once, when chains step and when draws predict.
+    Convolutions with weights of their own for each draw may be slower at once than in turn. None to have it measured
+    where a network convolves, and all at once elsewhere. Each way has bits of its own."""
+
+    def __check_init__(self) -> None:
+        if self.in_turn is not None and not isinstance(self.in_turn, bool):
+            raise InvalidInput(f"in_turn must be True, False, or None to have it measured, not {self.in_turn!r}")
 
     def init(self, key: Key, x: Array) -> Draw:
         """A starting point for inputs like `x`."""
-        return Draw(self.network.init(key, x), self.likelihood.init())
+        return Draw(self.network.init(key, as_floats(x)), self.likelihood.init())
 
     def distribution(self, draw: Draw, x: Array) -> Any:
         """What one draw predicts at `x`."""
-        return self.likelihood.distribution(draw.likelihood, self.network.apply(draw.network, x))
+        return self.likelihood.distribution(draw.likelihood, self.network.apply(draw.network, as_floats(x)))
 
     def log_prior(self, draw: Draw) -> Array:
         return self.prior.log_prob(draw.network) + self.likelihood.log_prior(draw.likelihood)
@@ -107,7 +116,9 @@ class Posterior(eqx.Module):
 
 def check_width(name: str, network: Network, width: int, wanted_by: str, x: Array) -> None:
     """Refuse a network whose outputs are not ``[batch, width]``, without running it."""
-    shape = jax.eval_shape(lambda key, x: network.apply(network.init(key, x), x), jax.random.key(0), x[:1]).shape
+    shape = jax.eval_shape(
+        lambda key, x: network.apply(network.init(key, x), x), jax.random.key(0), as_floats(x[:1])
+    ).shape
     if shape != (1, width):
         wanted = f"{wanted_by} needs (1, {width}): give its last layer {width} outputs"
         raise InvalidInput(f"{name} returns shape {shape} for one row, but {wanted}")

@@ -6,7 +6,22 @@ from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import active, bandits, boston, conformal, doubt, mnist, shift, tables, teachers, toy1d, toy2d, uci
+from darkbayes.paper import (
+    active,
+    bandits,
+    boston,
+    cifar10,
+    conformal,
+    doubt,
+    fashion,
+    mnist,
+    shift,
+    tables,
+    teachers,
+    toy1d,
+    toy2d,
+    uci,
+)
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -16,7 +31,22 @@ COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (toy2d, toy1d, mnist, boston, uci, tables, doubt, conformal, shift, active, bandits, teachers)
+    for module in (
+        toy2d,
+        toy1d,
+        mnist,
+        boston,
+        uci,
+        tables,
+        doubt,
+        conformal,
+        shift,
+        active,
+        bandits,
+        teachers,
+        cifar10,
+        fashion,
+    )
 }
 
 PIECE = ("trials", "datasets", "only")
@@ -29,6 +59,11 @@ NAMES = Names(
         "sgld": "SGLD",
         "fisher_sgld": "Fisher SGLD",
         "fisher_sgld with momentum": "Fisher SGLD with momentum",
+        "sghmc": "SGHMC",
+        "sghmc cyclical": "SGHMC, cyclical",
+        "sghmc cold": "SGHMC, colder",
+        "sghmc cyclical cold": "SGHMC, cyclical and colder",
+        "sgld cold": "SGLD, colder",
         "sgld with student": "SGLD and its student",
         "pbp": "PBP",
         "vi": "variational inference",

@@ -62,6 +62,7 @@ def distil(
     """
     parts = distillation(chain, student, queries, settings, monitor)
     parts.check_steps(steps)
+    parts = parts.paced()
     state, curve = follow(parts, parts.init(key), steps, label=None if quiet else "distilling")
     return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
 

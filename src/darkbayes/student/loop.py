@@ -25,10 +25,21 @@ import numpy as np
 from darkbayes.compiled import compiled_soon
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.model.base import as_floats
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
-from darkbayes.teacher.chain import Chains, burn, each, in_chunks, raise_on_failure, start_chains, step_chains
+from darkbayes.teacher.chain import (
+    Chains,
+    burn,
+    each,
+    in_chunks,
+    pace,
+    paced,
+    raise_on_failure,
+    start_chains,
+    step_chains,
+)
 from darkbayes.teacher.keeping import (
     Average,
     Reservoir,
@@ -70,7 +81,7 @@ class Settings:
 
 def ask(queries: Queries, rows_key: Key, key: Key, number: int, context: Context) -> Array:
     """So many queries of a generator, from training inputs drawn at random."""
-    x = context.inputs[jax.random.randint(rows_key, (number,), 0, len(context.inputs))]
+    x = as_floats(context.inputs[jax.random.randint(rows_key, (number,), 0, len(context.inputs))])
     asked = queries(key, x, context)
     if asked.shape != x.shape:
         raise InvalidInput(f"queries have shape {asked.shape}, not that of their inputs, {x.shape}")
@@ -232,7 +243,12 @@ class Distillation(eqx.Module):
         return state._replace(reservoir=reservoir, average=average, trace=trace)
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
-        return each(lambda draw: self.chain.posterior.distribution(draw, x), draws)
+        posterior = self.chain.posterior
+        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior))
+
+    def paced(self, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()) -> "Distillation":
+        """The same with its chains' pace settled, as `teacher.chain.paced` does."""
+        return dataclasses.replace(self, chain=paced(self.chain, self.settings.num_chains, decide))
 
     @compiled_soon
     def divergences(self, state: DistillationState) -> Array:
@@ -291,7 +307,7 @@ def distillation(
     says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
     student.head.check_teacher(chain.posterior.likelihood, says)
     if monitor is not None:
-        inputs = as_inputs(monitor)
+        inputs = as_inputs(monitor, keep_bytes=True)
         given, wanted = inputs.shape[1:], chain.inputs.shape[1:]
         if given != wanted:
             raise InvalidInput(f"monitor has inputs of shape {given}, but the teacher's are of shape {wanted}")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from darkbayes.errors import plain, require_positive
+from darkbayes.model.base import as_floats
 from darkbayes.model.posterior import check_width
 from darkbayes.outcomes.heads.base import Head, Predicted
 from darkbayes.types import Array, Key, Network, PyTree
@@ -41,11 +42,15 @@ class Student(eqx.Module):
         check_width("the student's network", self.network, self.head.width, type(self.head).__name__, x)
 
     def init(self, key: Key, x: Array) -> PyTree:
-        return self.network.init(key, x)
+        return self.network.init(key, as_floats(x))
+
+    def outputs(self, params: PyTree, x: Array) -> Array:
+        """What the head reads."""
+        return self.network.apply(params, as_floats(x))
 
     def loss(self, params: PyTree, x: Array, targets: Any) -> tuple[Array, Array]:
         """The penalised loss, whose gradient Algorithm 1 follows, and the loss alone."""
-        loss = jnp.mean(self.head.loss(self.network.apply(params, x), targets))
+        loss = jnp.mean(self.head.loss(self.outputs(params, x), targets))
         squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)] if self.prior_precision else []
         return loss + 0.5 * self.prior_precision * sum(squares, start=jnp.zeros(())), loss
 
@@ -57,8 +62,8 @@ class Student(eqx.Module):
 
     def divergence(self, params: PyTree, average: Any, x: Array) -> Array:
         """KL(teacher || student) at each input, of a teacher's `Average` there."""
-        return self.head.divergence(average, self.network.apply(params, x))
+        return self.head.divergence(average, self.outputs(params, x))
 
     def predict(self, params: PyTree, x: Any) -> Predicted:
         """The predictive distribution at `x`, and both parts of its uncertainty where they were distilled."""
-        return self.head.predict(self.network.apply(params, x))
+        return self.head.predict(self.outputs(params, x))

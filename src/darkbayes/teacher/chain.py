@@ -3,6 +3,7 @@
 Failure is data until it reaches the host.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -14,17 +15,20 @@ import numpy as np
 import optax
 
 from darkbayes.data import as_data, check_batch_size, minibatch
-from darkbayes.errors import Divergence, require_count
+from darkbayes.data.augmentation import Augment
+from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.anchors import svrg
-from darkbayes.teacher.gradients.base import Estimate, Gradients, minibatch_gradients
+from darkbayes.teacher.gradients.base import Estimate, Gradients, Stateless, minibatch_gradients
 from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.types import Array, Chain, Data, Info, Key, PyTree
 
 State = TypeVar("State")
 FEW_BATCHES = 20
 """Batches in all examples up to which their whole gradient, once in as many steps, is worth its cost."""
+
+TIMED = 5  # Steps, and how often they are taken, to find out which pace is quicker.
 
 
 class MinibatchState(NamedTuple):
@@ -49,6 +53,8 @@ class MinibatchChain(eqx.Module):
     """Draws to begin at, along their first axis; None to begin where the posterior says."""
     examples: Array | None = None
     """How many of the rows of `data` are the examples, if not all: the first ones, which those after them repeat."""
+    augment: Augment | None = None
+    """What is done to the inputs of every batch."""
 
     @property
     def inputs(self) -> Array:
@@ -62,6 +68,8 @@ class MinibatchChain(eqx.Module):
     def estimate(self, batch_key: Key, own_key: Key, state: MinibatchState) -> Estimate:
         """The gradient of the negative log posterior at the present draw, estimated on a fresh minibatch."""
         batch = minibatch(batch_key, self.data, self.batch_size, self.examples)
+        if self.augment is not None:
+            batch = batch._replace(x=self.augment(jax.random.fold_in(batch_key, 0), batch.x))
         return self.gradients.estimate(own_key, self.posterior, self.data, batch, state.params, state.gradients)
 
     def step(self, key: Key, state: MinibatchState) -> tuple[MinibatchState, Info]:
@@ -85,6 +93,7 @@ def minibatch_chain(
     thin: int = 1,
     gradients: Gradients | None = None,
     start: Draw | None = None,
+    augment: Augment | None = None,
 ) -> MinibatchChain:
     """A chain from a sampler such as `sgld`, or from any optax optimiser (a plug-in teacher).
 
@@ -102,6 +111,8 @@ def minibatch_chain(
             its steps tiny, and `minibatch_gradients` otherwise. `control_variates` have less noise, too; `sgfs` needs
             `per_example`, `sgrld` `fisher_metric`.
         start: draws to begin at, along their first axis, one for each chain; None for random weights.
+        augment: what is done to the inputs of every batch, such as ``db.data.augmentation.flip()``; see there what that
+            makes of the posterior. It goes with gradients of the batch alone, not with `svrg` and its like.
 
     Returns:
         The chain, for `distil`, `sample` or `tune`.
@@ -114,9 +125,12 @@ def minibatch_chain(
         transformation = optax.with_extra_args_support(transformation)
     if gradients is None:
         batches = 1 if batch_size is None else -(-len(data.x) // batch_size)
-        few = isinstance(transformation, AutoStep) and 1 < batches <= FEW_BATCHES
+        few = isinstance(transformation, AutoStep) and 1 < batches <= FEW_BATCHES and augment is None
         gradients = svrg(batches) if few else minibatch_gradients()
-    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients, start)
+    elif augment is not None and not isinstance(gradients, Stateless):
+        remedy = "leave out augment, or use minibatch_gradients"
+        raise InvalidInput(f"augment does not go with {gradients!r}, which knows the data as they are: {remedy}")
+    return MinibatchChain(posterior, transformation, data, batch_size, burn_in, thin, gradients, start, augment=augment)
 
 
 class Failure(NamedTuple):
@@ -141,13 +155,13 @@ class Chains(NamedTuple):
         return self.states.params
 
 
-def each(function: Callable[..., Any], *stacked: PyTree) -> Any:
-    """`function` of each element along the first axis, as ``jax.vmap``.
+def each(function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = False) -> Any:
+    """`function` of each element along the first axis, all at once (``jax.vmap``) or `in_turn` (``jax.lax.map``).
 
     A single element is unpacked instead: on tiny networks a batch axis of length one makes a step half as fast again.
     """
     if len(jax.tree.leaves(stacked)[0]) > 1:
-        return jax.vmap(function)(*stacked)
+        return jax.lax.map(lambda one: function(*one), stacked) if in_turn else jax.vmap(function)(*stacked)
     single = function(*jax.tree.map(lambda leaf: leaf[0], stacked))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], single)
 
@@ -175,7 +189,7 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     """One step of every chain; the randomness depends on the key and the step count alone."""
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
-    states, info = each(chain.step, keys, chains.states)
+    states, info = each(chain.step, keys, chains.states, in_turn=pace(chain.posterior))
     bad = ~jnp.isfinite(info.log_density)
     culprit = jnp.argmax(bad)
     new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
@@ -221,6 +235,49 @@ def _lost_chains(draws: PyTree, side_by_side: bool) -> np.ndarray:
 def burn(chain: Chain, chains: Chains, steps: Array) -> Chains:
     """Advance every chain by `steps` steps and keep nothing but where they end."""
     return jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), chains)
+
+
+def pace(posterior: Any) -> bool | None:
+    """Whether draws of a posterior are computed in turn; somebody's own may not say, and has them at once."""
+    return getattr(posterior, "in_turn", False)
+
+
+def paced(
+    chain: Chain, num_chains: int, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()
+) -> Any:
+    """The chain with `Posterior.in_turn` settled: as it was given, or as is quicker where the network convolves.
+
+    `decide` may know the answer from an earlier time: which bits come out depends on it, and on nothing else that is
+    measured. What it is not asked for is all at once.
+    """
+    if num_chains == 1 or pace(chain.posterior) is not None or not _convolves(chain):
+        return chain
+
+    def with_pace(in_turn: bool) -> Any:
+        return eqx.tree_at(lambda chain: chain.posterior, chain, dataclasses.replace(chain.posterior, in_turn=in_turn))
+
+    def measure() -> bool:
+        at_once, in_turn = (seconds_per_step(with_pace(pace), num_chains) for pace in (False, True))
+        return in_turn < at_once
+
+    return with_pace(decide(measure))
+
+
+def _convolves(chain: Chain) -> bool:
+    """Whether a draw's prediction involves convolutions, whoever wrote the network."""
+    draw = eqx.filter_eval_shape(chain.init, jax.random.key(0)).params
+    one = jax.ShapeDtypeStruct((1, *chain.inputs.shape[1:]), chain.inputs.dtype)
+    return "conv_general_dilated" in str(eqx.filter_make_jaxpr(chain.posterior.distribution)(draw, one)[0])
+
+
+def seconds_per_step(chain: Chain, num_chains: int) -> float:
+    """How long a step of all chains takes, once it is compiled."""
+    chains, took = start_chains(chain, jax.random.key(0), num_chains), []
+    for _ in range(1 + TIMED):
+        began = time.perf_counter()
+        chains = jax.block_until_ready(burn(chain, chains, np.int32(TIMED)))  # pyright: ignore[reportArgumentType]
+        took.append((time.perf_counter() - began) / TIMED)
+    return min(took[1:])
 
 
 def in_chunks(
@@ -272,6 +329,7 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: st
     (2, 3, 10, 2)
     """
     num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
+    chain = paced(chain, num_chains)
     chains = start_chains(chain, key, num_chains)
     kept = jax.device_put(nothing_kept(chains, num_draws))
     steps = int(chain.burn_in) + int(chain.thin) * num_draws

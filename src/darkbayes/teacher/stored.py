@@ -76,7 +76,7 @@ def stored_chain(posterior: Posterior, draws: Draw, x: Any, *, thin: int = 1) ->
     >>> int(done.average.count)
     50
     """
-    x, thin = as_inputs(x), require_count("thin", thin)
+    x, thin = as_inputs(x, keep_bytes=True), require_count("thin", thin)
     one = jax.eval_shape(posterior.init, jax.random.key(0), x)
     if (given := jax.tree.structure(draws)) != (wanted := jax.tree.structure(one)):
         raise InvalidInput(f"draws are of another network than the posterior's: they hold {given}, not {wanted}")

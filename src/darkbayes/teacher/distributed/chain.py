@@ -39,7 +39,7 @@ from darkbayes.data import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
-from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, raise_on_failure, start_chains
+from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, pace, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
 from darkbayes.teacher.distributed.workers import attempt, gather, hand_on, place, replicate, require_alike, stop_asked
 from darkbayes.teacher.gradients.base import minibatch_gradients
@@ -322,9 +322,9 @@ def _put(draws: Draw, kept: Draw, number: Array) -> Draw:
 
 @eqx.filter_jit
 def _empty(posterior: Posterior, draws: Draw, x: Array) -> Average:
-    return average_init(each(lambda draw: posterior.distribution(draw, x), draws))
+    return average_init(each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior)))
 
 
 @eqx.filter_jit
 def _add(posterior: Posterior, average: Average, draws: Draw, x: Array) -> Average:
-    return average_add(average, each(lambda draw: posterior.distribution(draw, x), draws))
+    return average_add(average, each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior)))

@@ -1,0 +1,396 @@
+"""Residual networks on images: what `cifar10` and `fashion` share.
+
+In each trial, on the same images and network:
+
+    sgd             one network, by momentum along a cosine, with the prior's weight decay
+    ensemble        as many of them as there are chains
+    dropout mc      draws of a network that was trained with whole channels dropped
+    sghmc, sgld     the average over draws of chains that begin at the ensemble's networks; `cyclical` with steps that
+                    fall in cycles, `cold` at that temperature below one at which a pilot run did best on images that
+                    it had not seen
+    student         one network of the same size, distilled from the first of these teachers while it samples
+
+They are scored on test images; on corrupted ones, as CIFAR-10-C has them (Hendrycks and Dietterich, 2019), computed
+here; and by how well uncertainty tells images of other data sets from them. Every network, and every few seconds of a
+teacher, is stored as soon as it is done, so that a run that is ended after any ten minutes goes on by ``--resume``.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import darkbayes as db
+from darkbayes.baselines import SGD, Dropout
+from darkbayes.data import augmentation, load
+from darkbayes.files import write_arrays
+from darkbayes.metrics import auroc, brier, ece, error, gain_kept, log_likelihood
+from darkbayes.model import computed_in, layers
+from darkbayes.outcomes import ClassPrediction
+from darkbayes.paper.common import Row, falling_adam, part
+from darkbayes.report import Names, RunWords, figures, number
+from darkbayes.runs import row
+from darkbayes.student.loop import DistillationState
+from darkbayes.types import Array, Data, Key, PyTree
+
+CLASSES = 10
+TOGETHER = 1_000  # Images that are predicted at a time.
+ONLY = ("student", "dropout", "ensemble")
+CORRUPTIONS: dict[str, tuple[float, float, float]] = {
+    "noise": (0.04, 0.08, 0.1),
+    "blur": (0.4, 0.7, 1.0),
+    "contrast": (0.75, 0.4, 0.15),
+    "brightness": (0.05, 0.15, 0.3),
+}
+"""At severities 1, 3 and 5: the standard deviation of noise, that of the smoothing in pixels, the share of the contrast
+that is left, and what is added; of the range of a pixel."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """All the settings of an experiment on images."""
+
+    trials: int = 1
+    dataset: Literal["cifar10", "fashion-mnist"]
+    away: tuple[str, ...]  # Data sets that hold none of the classes.
+    depth: int = 20
+    width: int = 16
+    center: tuple[float, ...]  # Of the pixels of each channel.
+    scale: tuple[float, ...]
+    compute: Literal["bfloat16", "float32"] = "float32"
+    train: int = 50_000  # Images to learn from, the first of the training file.
+    validation: int = 5_000  # Of these, the last, which a pilot run does not learn from.
+    scored: int = 10_000  # Test images.
+    shifted: int = 2_000  # Of these, the first, that are corrupted; and images of other data sets.
+    augment: bool = False  # Whether batches are cropped and mirrored; a student's queries always are.
+    on: Literal["test", "validation"] = "test"
+    only: Literal["student", "dropout", "ensemble"] | None = None  # One kind of method, beside the plug-in network.
+    batch_size: int = 128
+    prior_precision: float = 5.0
+    sgd_steps: int = 8_000  # Of each network of the ensemble, at which a chain begins.
+    sgd_rate: float = 0.1  # Of momentum 0.9, at the scale of a mean loss.
+    dropout_rate: float = 0.1
+    dropout_draws: int = 50
+    chains: int = 4
+    teachers: tuple[str, ...] = ("sghmc", "sghmc cyclical", "sghmc cold", "sghmc cyclical cold", "sgld", "sgld cold")
+    """Each a sampler, and how it runs; the first teaches the student."""
+    step_size: float = 8e-7
+    friction: float = 0.1
+    peak: float = 4.0  # The step size at the start of a cycle, in units of `step_size`.
+    cycle: int = 4_000
+    steps: int = 80_000  # Of the first teacher; the others take a quarter as many after burn-in.
+    burn_in: int = 8_000
+    thin: int = 400
+    kept: int = 20  # Draws of each chain that predict shifted images, and from which those that teach are picked.
+    picks: int = 1
+    temperatures: tuple[float, ...] = (0.3, 0.1, 0.03)  # Among which a pilot run chooses.
+    pilot_steps: int = 12_000
+    learning_rate: float = 2e-3  # Of the student's Adam, which falls to zero along a cosine.
+    query_batch: int = 128
+    noise: float = 16.0  # The standard deviation of the noise on a quarter of the queries, in levels of a pixel.
+
+    def rounded(self, steps: int) -> int:
+        """So many steps after burn-in, in whole cycles."""
+        return self.burn_in + max((steps - self.burn_in) // self.cycle, 1) * self.cycle
+
+
+def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+    """Every method in every trial, one after the other: networks of this size fill a device by themselves."""
+    measured: dict[tuple[str, str, str], list[float]] = {}
+    for trial in range(trials):
+        key = jax.random.fold_in(jax.random.key(seed), trial)
+        experiment = Experiment(run, preset, key, f"trial-{trial}/")
+        predictions = experiment.predictions()
+        for place, value in scores(predictions, experiment.held_out, preset).items():
+            measured.setdefault(place, []).append(value)
+        if trial == 0:
+            probs = {f"probs.{method}": np.exp(arrays["test"]) for method, arrays in predictions.items()}
+            write_arrays(run.path / "figure.safetensors", probs | {"y": np.asarray(experiment.held_out.y)})
+    return [row(method, metric, values) | {"dataset": name} for (method, metric, name), values in measured.items()]
+
+
+class Experiment:
+    """One trial: every method on the same images, stored under `folder` as soon as it is done."""
+
+    head = db.outcomes.SoftmaxHead(CLASSES, decompose=True)
+
+    def __init__(self, run: db.Run, preset: Preset, key: Key, folder: str):
+        self.run, self.preset, self.folder = run, preset, folder
+        self.keys = dict(zip(("sgd", "dropout", "teach", "pilot"), jax.random.split(key, 4), strict=True))
+        self.data, self.held_out, self.shifts = images(preset, run.quiet)
+        prior = db.priors.GaussianPrior(preset.prior_precision)
+        self.posterior = db.Posterior(self._network(CLASSES), db.outcomes.Softmax(CLASSES), prior, len(self.data.x))
+        moved = augmentation.compose(augmentation.crop(4), augmentation.flip())
+        self.augment = moved if preset.augment else None
+        near = db.queries.augmented(moved)
+        noisy = db.queries.compose(near, db.queries.jitter(preset.noise))
+        mixed = db.queries.compose(near, db.queries.mixup())
+        self.queries = db.queries.mix(db.queries.mix(noisy, mixed, 0.5), near, 0.5)
+
+    def _network(self, outputs: int) -> db.Network:
+        preset = self.preset
+        body = db.resnet(outputs, preset.depth, preset.width).layers or ()
+        network = db.sequential([layers.Standardise(preset.center, preset.scale), *body])
+        return computed_in(network, preset.compute)
+
+    def predictions(self) -> dict[str, dict[str, np.ndarray]]:
+        """What each method says: log probabilities of the test images and of each shift, and expected entropies."""
+        preset, only = self.preset, self.preset.only
+        all_said = {"sgd": self._once("sgd", lambda: self._said_by(self.member(0)))}
+        if only in (None, "ensemble"):
+            all_said["ensemble"] = self._once("ensemble", lambda: self._said_by(*self.members()))
+        if only in (None, "dropout"):
+            all_said["dropout mc"] = self._once("dropout-mc", lambda: self._said_by(self.passes()))
+        for name in preset.teachers if only is None else preset.teachers[: only == "student"]:
+            said = self._once(name.replace(" ", "-"), partial(self.taught, name))
+            for method in (name, "student"):
+                own = part(said, method)
+                all_said |= {method: own} if own else {}
+        return all_said
+
+    def _once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
+        return self.run.once(f"{self.folder}{name}", compute)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        rate = optax.cosine_decay_schedule(self.preset.sgd_rate, self.preset.sgd_steps)
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(rate, momentum=0.9))
+
+    def member(self, place: int) -> PyTree:
+        """One network of the ensemble, along an axis of its own."""
+        method = SGD(
+            self.posterior, self._optimiser(), self.preset.sgd_steps, self.preset.batch_size, augment=self.augment
+        )
+        return self._fitted(f"member-{place}", method, jax.random.fold_in(self.keys["sgd"], place))
+
+    def members(self) -> list[PyTree]:
+        return [self.member(place) for place in range(self.preset.chains)]
+
+    def passes(self) -> PyTree:
+        """Draws of dropout."""
+        steps, rate = self.preset.sgd_steps, self.preset.dropout_rate
+        common: Any = {"rate": rate, "augment": self.augment}
+        method = Dropout(self.posterior, self._optimiser(), steps, self.preset.batch_size, **common)
+        fit_key, draw_key = jax.random.split(self.keys["dropout"])
+        fitted = jax.tree.map(lambda leaf: leaf[0], self._fitted("dropout-weights", method, fit_key))
+        return method.draws(draw_key, fitted, self.preset.dropout_draws)
+
+    def _fitted(self, name: str, method: Any, key: Key) -> PyTree:
+        """What a method is fitted to, along an axis of its own; fitted once."""
+        like = jax.eval_shape(self.posterior.init, key, self.data.x)
+
+        def fit() -> dict[str, Any]:
+            return {f"{place:03}": leaf for place, leaf in enumerate(jax.tree.leaves(method.fit(key, self.data)))}
+
+        stored = self._once(name, fit)
+        return jax.tree.unflatten(
+            jax.tree.structure(like), [jnp.asarray(stored[name])[None] for name in sorted(stored)]
+        )
+
+    def _said_by(self, *draws: PyTree) -> dict[str, np.ndarray]:
+        """What draws predict together, of test images and of each shift."""
+        together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *draws)
+        predict = partial(db.predict_draws, self.posterior, together)
+        return {name: value for kind, x in self._asked().items() for name, value in said(kind, predict, x).items()}
+
+    def _asked(self) -> dict[str, Array]:
+        return {"test": self.held_out.x} | self.shifts
+
+    def taught(self, name: str) -> dict[str, np.ndarray]:
+        """A teacher's predictions, by their average over all draws or, of shifts, by those kept; and its student's."""
+        preset, first = self.preset, name == self.preset.teachers[0]
+        temperature = self.temperature() if "cold" in name else 1.0
+        steps = preset.steps if first else preset.burn_in + (preset.steps - preset.burn_in) // 4
+        student, state = self.sampled(name, temperature, steps, teach=first)
+        draws = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), state.reservoir.slots)  # pyright: ignore[reportOptionalMemberAccess]
+        parts = self._said_by(draws)
+        average = db.predict_average(state.average)
+        parts |= {"test": average.log_probs, "test.expected": average.expected_entropy}
+        result = {f"{name}.{kind}": value for kind, value in parts.items()}
+        if first:
+            predict = partial(db.predict_student, student, jax.tree.map(lambda leaf: leaf[0], state.students))
+            for kind, x in self._asked().items():
+                result |= {f"student.{own}": value for own, value in said(kind, predict, x).items()}
+        return result
+
+    def sampled(
+        self, name: str, temperature: float, steps: int, *, teach: bool
+    ) -> tuple[db.Student, DistillationState]:
+        """A teacher at its end, and its student, who learns next to nothing unless it is to `teach`."""
+        preset, cyclical, length = self.preset, "cyclical" in name, self.preset.rounded(steps)
+        thin = preset.cycle if cyclical else preset.thin
+        rate: Any = {"step_size": preset.step_size, "temperature": temperature}
+        if cyclical:
+            peak = preset.peak * preset.step_size
+            rate = db.schedules.cyclical(peak, preset.cycle, temperature=temperature)._asdict()
+        friction = {} if name.startswith("sgld") else {"friction": preset.friction}
+        sampler: Any = getattr(db.samplers, name.split()[0])(**rate, **friction)
+        start: Any = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *self.members())
+        lengths: Any = {"batch_size": preset.batch_size, "burn_in": preset.burn_in, "thin": thin}
+        chain = db.minibatch_chain(self.posterior, sampler, *self.data, **lengths, start=start, augment=self.augment)
+        rounds = (length - preset.burn_in) // thin
+        every = 1 if teach else thin
+        settings = db.Settings(
+            num_chains=preset.chains,
+            query_batch=preset.query_batch,
+            update_every=every,
+            reservoir=min(preset.kept, rounds),
+            reservoir_picks=preset.picks,
+        )
+        student = db.Student(
+            self._network(self.head.width), self.head, falling_adam(preset.learning_rate, rounds * thin // every)
+        )
+        parts = db.distillation(chain, student, self.queries, settings, monitor=self.held_out.x)
+        folder = f"{self.folder}{'student' if teach else name.replace(' ', '-') + '-chains'}"
+        return student, self.run.distil(folder, parts, self.keys["teach"], length)
+
+    def temperature(self) -> float:
+        """The one below 1 at which chains that never saw the validation images predict them best."""
+        preset = self.preset
+
+        def chosen() -> dict[str, Any]:
+            pilot = dataclasses.replace(preset, on="validation")
+            short = Experiment(self.run, pilot, self.keys["pilot"], f"{self.folder}pilot/")
+            likelihoods = {}
+            for temperature in preset.temperatures:
+                _, state = short.sampled(f"sghmc {temperature:g}", temperature, preset.pilot_steps, teach=False)
+                likelihoods[f"{temperature:g}"] = log_likelihood(db.predict_average(state.average), short.held_out.y)
+            return {"temperature": float(max(likelihoods, key=likelihoods.__getitem__)), "log_likelihood": likelihoods}
+
+        return self.run.decide(f"{self.folder}temperature", chosen)["temperature"]
+
+
+def said(kind: str, predict: Callable[[Array], Any], x: Array) -> dict[str, np.ndarray]:
+    """Log probabilities and expected entropies of images, which are predicted some at a time."""
+    pieces = [predict(x[place : place + TOGETHER]) for place in range(0, len(x), TOGETHER)]
+    log_probs, expected = ([getattr(piece, name) for piece in pieces] for name in ("log_probs", "expected_entropy"))
+    return {kind: np.concatenate(log_probs), f"{kind}.expected": np.concatenate(expected)}
+
+
+def images(preset: Preset, quiet: bool) -> tuple[Data, Data, dict[str, Array]]:
+    """Images to learn from, those to score on, and shifts of the latter; all in bytes."""
+    everything = load(preset.dataset, quiet=quiet)
+    x, y = coloured(everything.train_x)[: preset.train], everything.train_y[: preset.train]
+    held_out = coloured(everything.test_x)[: preset.scored], everything.test_y[: preset.scored]
+    if preset.on == "validation":
+        rest = len(x) - preset.validation
+        held_out, (x, y) = (x[rest:], y[rest:]), (x[:rest], y[:rest])
+    few = held_out[0][: preset.shifted]
+    shifts = {
+        f"{kind} {severity}": corrupted(few, kind, by)
+        for kind, amounts in CORRUPTIONS.items()
+        for severity, by in zip((1, 3, 5), amounts, strict=True)
+    }
+    for name in preset.away:
+        away: Any = load(name, quiet=quiet)
+        shifts[name] = fitting(coloured(away.test_x)[: preset.shifted], x.shape[1:])
+    return db.data.as_data(x, y), db.data.as_data(*held_out), {name: jnp.asarray(one) for name, one in shifts.items()}
+
+
+def coloured(x: np.ndarray) -> np.ndarray:
+    """Images with an axis of channels, one where they are grey."""
+    return x[:, None] if x.ndim == 3 else x
+
+
+def fitting(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Images of another data set in the channels and the size of this one: grey ones repeated, edges filled or cut."""
+    grey = x.mean(axis=1, keepdims=True).astype(np.uint8)
+    x = grey if shape[0] == 1 else np.broadcast_to(x, (len(x), shape[0], *x.shape[2:]))
+    for axis, wanted in enumerate(shape[1:], start=2):
+        more = wanted - x.shape[axis]
+        if more > 0:
+            x = np.pad(x, [(more // 2, more - more // 2) if axis == one else (0, 0) for one in range(4)])
+        x = np.take(x, np.arange(wanted) + max(-more, 0) // 2, axis=axis)
+    return np.ascontiguousarray(x)
+
+
+def corrupted(x: np.ndarray, kind: str, by: float) -> np.ndarray:
+    """Images of bytes after one of `CORRUPTIONS`."""
+    from scipy.ndimage import gaussian_filter
+
+    share = x.astype(np.float32) / 255
+    if kind == "noise":
+        share = share + by * np.random.default_rng(0).normal(size=x.shape)
+    elif kind == "blur":
+        share = gaussian_filter(share, (0, 0, by, by))
+    elif kind == "contrast":
+        middle = share.mean(axis=(2, 3), keepdims=True)
+        share = middle + by * (share - middle)
+    else:
+        share = share + by
+    return (255 * np.clip(share, 0, 1)).round().astype(np.uint8)
+
+
+def scores(
+    predictions: dict[str, dict[str, np.ndarray]], held_out: Data, preset: Preset
+) -> dict[tuple[str, str, str], float]:
+    """Every score by method, metric and data set."""
+    y, measured = np.asarray(held_out.y), {}
+    for method, arrays in predictions.items():
+        whole = ClassPrediction(arrays["test"], arrays["test.expected"])
+        for metric in (error, log_likelihood, brier, ece):
+            measured[method, metric.__name__, preset.dataset] = metric(whole, y)
+        for name in (one for one in arrays if one != "test" and not one.endswith(".expected")):
+            prediction = ClassPrediction(arrays[name], arrays[f"{name}.expected"])
+            if name not in preset.away:
+                for metric in (error, log_likelihood):
+                    measured[method, metric.__name__, name] = metric(prediction, y[: len(prediction)])
+                continue
+            measured[method, "auroc_total", name] = auroc(whole.entropy, prediction.entropy)
+            if method != "sgd":  # One network by itself has no epistemic part.
+                measured[method, "auroc_epistemic", name] = auroc(whole.epistemic, prediction.epistemic)
+    if "student" in predictions:
+        likelihoods = (
+            measured[one, "log_likelihood", preset.dataset] for one in ("student", preset.teachers[0], "sgd")
+        )
+        measured["student", "gain_kept", preset.dataset] = gain_kept(*likelihoods)
+    metrics = list(dict.fromkeys(metric for _, metric, _ in measured))
+    return dict(sorted(measured.items(), key=lambda one: metrics.index(one[0][1])))
+
+
+def words(title: str, folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
+    """What the page of a run says."""
+    network = f"residual network of depth {config['depth']} and width {config['width']}"
+    changed = "cropped and mirrored at random" if config["augment"] else "as they are"
+    return RunWords(
+        title=title,
+        lead=f"A {network} learns {config['train']:,} images, {changed}. Chains begin at the networks of the ensemble; "
+        "the student is one network of the same size, distilled from the first teacher. Errors are in per cent, log "
+        "likelihoods in nats per image; severities of corruptions are those of CIFAR-10-C.",
+        summary=summary(results, config),
+        trial="a run from random starts of its own, on the same images",
+        quick=f"the first {config['train']:,} training images only, a smaller {network} and shorter runs",
+        figure="Is a method as often right as it is sure?",
+        caption="How often answers are right, by the probability that the method gives them, with 95% intervals; a "
+        "calibrated method's bars reach the dashed line. Below, the share of images in each bin. First trial.",
+        alt="Bars of the accuracy against the confidence, and of the share of images, one panel for each method.",
+        draw=lambda: reliability(folder, config, names),
+        curves="the images that are scored",
+    )
+
+
+def summary(results: dict[str, Any], config: dict[str, Any]) -> str:
+    """What the numbers say of test images."""
+    means = {
+        (one["method"], one["metric"]): one["mean"] for one in results["rows"] if one["dataset"] == config["dataset"]
+    }
+    if ("student", "error") not in means:
+        return ""
+    student, teacher, plugin = ("student", config["teachers"][0], "sgd")
+    said = ", ".join(
+        f"{name} {number(means[method, 'error'])}% and {means[method, 'log_likelihood']:.3f}"
+        for name, method in (("the student", student), ("its teacher", teacher), ("one trained network", plugin))
+    )
+    return f"Error and log likelihood: {said}. The student keeps {means['student', 'gain_kept']:.0%} of the gain."
+
+
+def reliability(folder: Path, config: dict[str, Any], names: Names) -> figures.Drawing:
+    """How often the plug-in network, the teacher and the student are right where they are so sure."""
+    arrays = figures.figure_arrays(folder)
+    wanted = [name for name in ("sgd", config["teachers"][0], "student") if f"probs.{name}" in arrays]
+    return figures.reliability({names.method(k): arrays[f"probs.{k}"] for k in wanted}, arrays["y"], 15, "images")
