@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.student.diagnosis import Diagnosis, diagnose
@@ -115,7 +115,7 @@ class Distillation(eqx.Module):
     updates: Array | None = None
     """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
 
-    @compiled_soon
+    @compiled_briefly
     def init(self, key: Key) -> DistillationState:
         """Chains and student at their starting points."""
         teacher_key, student_key, update_key, keep_key = jax.random.split(key, 4)
@@ -131,7 +131,7 @@ class Distillation(eqx.Module):
         taught = students, optimisers, none, none - 1, jnp.zeros(self.settings.restarts)
         return DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught)
 
-    @compiled_soon
+    @compiled_briefly
     def renewed(self, key: Key, state: DistillationState) -> DistillationState:
         """The state with new chains in place of its own, which began by the same key; all that was kept stays.
 
@@ -234,7 +234,7 @@ class Distillation(eqx.Module):
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         return each(lambda draw: self.chain.posterior.distribution(draw, x), draws)
 
-    @compiled_soon
+    @compiled_briefly
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
         student, x = self.student, self.monitor
