@@ -99,6 +99,7 @@ class Bench:
 
     what: tyro.conf.Positional[
         Literal[
+            "compiling",
             "engine",
             "export",
             "fits",
