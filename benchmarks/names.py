@@ -45,6 +45,8 @@ NAMES = Names(
         "inflation_1.0": "at stiffness 1 (%)",
         "kl_student": "KL(NUTS || student)",
         "kl_teacher": "KL(NUTS || teacher)",
+        "cpu_s": "processor seconds",
+        "compilations": "programs compiled",
         "import_s": "seconds",
         "seconds_over": "seconds more",
         "rows": "rows predicted",

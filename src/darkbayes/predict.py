@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.model.posterior import Draw, Posterior
 from darkbayes.outcomes.heads.base import Predicted
@@ -44,7 +44,7 @@ def predict_draws(posterior: Posterior, draws: Draw, x: Any) -> Any:
     return jax.device_get(said_together(bare, flat, x)).prediction()
 
 
-@compiled_soon
+@compiled_briefly
 def said_together(posterior: Posterior, draws: Draw, x: Array) -> Predicted:
     """What draws, along the first axis, predict together at `x`; traceable."""
     predict = partial(posterior.distribution, x=x)
@@ -92,6 +92,6 @@ def predict_student(student: Any, params: PyTree, x: Any) -> Any:
     return jax.device_get(_predict_student(student, params, as_inputs(x, keep_bytes=True))).prediction()
 
 
-@compiled_soon
+@compiled_briefly
 def _predict_student(student: Any, params: PyTree, x: Array) -> Predicted:
     return student.predict(params, x)

@@ -104,6 +104,7 @@ class Bench:
 
     what: tyro.conf.Positional[
         Literal[
+            "compiling",
             "engine",
             "export",
             "fits",

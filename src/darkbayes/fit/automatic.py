@@ -194,7 +194,7 @@ def fit(
     state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
     lessons *= 1 + again
     assert state.reservoir is not None
-    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=len(jax.tree.leaves(state.reservoir.slots)[0][0]))))
+    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=jax.tree.leaves(state.reservoir.slots)[0].shape[1])))
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
     params = parts.best(state)
     notes += (note,) if note else ()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly
 from darkbayes.data import minibatch
 from darkbayes.fit import sharing
 from darkbayes.model import Draw, Posterior
@@ -47,7 +47,7 @@ def _train(posterior: Posterior, data: Data, aside: Data, key: Key, strides: int
     return draw, np.asarray(scores)
 
 
-@compiled_soon
+@compiled_briefly
 def _strides(
     posterior: Posterior,
     data: Data,

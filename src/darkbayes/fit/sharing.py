@@ -21,7 +21,7 @@ import numpy as np
 import optax
 
 from darkbayes.baselines import raise_if_diverged
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly, compiled_soon
 from darkbayes.model import Draw, Posterior
 from darkbayes.student.queries import Context, Queries
 from darkbayes.tables.schema import REACH, bend
@@ -169,7 +169,7 @@ def with_arrays(chain: MinibatchChain) -> MinibatchChain:
     return dataclasses.replace(chain, transformation=sampler, burn_in=whole(chain.burn_in), thin=whole(chain.thin))
 
 
-@compiled_soon
+@compiled_briefly
 def monitored(chain: MinibatchChain | MicrocanonicalChain, queries: Queries) -> Array:
     """Queries that no student learns from."""
     query_key, init_key, rows_key = jax.random.split(jax.random.key(MONITORED), 3)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.model.base import as_floats
@@ -126,7 +126,7 @@ class Distillation(eqx.Module):
     updates: Array | None = None
     """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
 
-    @compiled_soon
+    @compiled_briefly
     def init(self, key: Key) -> DistillationState:
         """Chains and student at their starting points."""
         teacher_key, student_key, update_key, keep_key = jax.random.split(key, 4)
@@ -142,7 +142,7 @@ class Distillation(eqx.Module):
         taught = students, optimisers, none, none - 1, jnp.zeros(self.settings.restarts)
         return DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught)
 
-    @compiled_soon
+    @compiled_briefly
     def renewed(self, key: Key, state: DistillationState) -> DistillationState:
         """The state with new chains in place of its own, which began by the same key; all that was kept stays.
 
@@ -250,7 +250,7 @@ class Distillation(eqx.Module):
         """The same with its chains' pace settled, as `teacher.chain.paced` does."""
         return dataclasses.replace(self, chain=paced(self.chain, self.settings.num_chains, decide))
 
-    @compiled_soon
+    @compiled_briefly
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
         student, x = self.student, self.monitor

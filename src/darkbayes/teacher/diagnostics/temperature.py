@@ -20,7 +20,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from darkbayes.compiled import compiled_soon
+from darkbayes.compiled import compiled_briefly
 from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import standard_error
@@ -73,7 +73,7 @@ def _gradients(
     return GradientNoise(temperature, noise / _dot(full, full), *flat)
 
 
-@compiled_soon
+@compiled_briefly
 def _of_each(
     posterior: Posterior, draws: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
 ) -> GradientNoise:
