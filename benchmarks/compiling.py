@@ -27,7 +27,7 @@ FEWER_ROWS, FEWER_COLUMNS = 440, 10
 
 def rows(*, seed: int, quiet: bool, steps: int = STEPS) -> list[dict[str, Any]]:
     """CPU seconds and compilations with an empty cache, with a warm one, and of a second table in one process."""
-    results = []
+    results, second = [], {}
     with tempfile.TemporaryDirectory() as folder:
         for cache, bars in BARS.items():
             command = python("-m", "benchmarks.compiling", str(seed), str(steps))
@@ -50,7 +50,7 @@ def measure(seed: int, steps: int) -> list[dict[str, float]]:
 
     compiled: list[str] = []
 
-    def listen(event: str, duration: float, **details: Any) -> None:
+    def listen(event: str, duration_secs: float, **details: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             compiled.append(details["fun_name"])
 
