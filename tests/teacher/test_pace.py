@@ -115,3 +115,16 @@ def test_a_resumed_run_keeps_the_pace_that_was_found(
     state = db.Run(tmp_path, {}, resume=True, quiet=True).distil("student", parts, jax.random.key(0), 4)
     whole = {"settings": parts.settings, "monitor": BYTES[:2], "quiet": True}
     assert trees_equal(state, db.distil(teacher(True), student, queries, jax.random.key(0), steps=4, **whole).state)
+
+
+def test_the_temperature_of_images_takes_their_gradient_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    from darkbayes.teacher.diagnostics import temperature
+
+    chain = teacher()
+    draws = jax.tree.map(lambda leaf: leaf[None], chain.init(jax.random.key(0)).params)
+    draw = jax.tree.map(lambda leaf: leaf[0], draws)
+    slope = jax.grad(lambda draw: -chain.posterior.log_density(draw, chain.data))(draw)
+    expected = sum(float((a * b).sum()) for a, b in zip(*map(jax.tree.leaves, (draw, slope)), strict=True))
+    monkeypatch.setattr(temperature, "IMAGES", 5)
+    warmth = temperature.configurational_temperature(chain.posterior, draws, chain.data)
+    assert warmth[0] == pytest.approx(expected / sum(leaf.size for leaf in jax.tree.leaves(draw)), rel=1e-4)

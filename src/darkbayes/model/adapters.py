@@ -24,7 +24,8 @@ def from_equinox(build: Callable[[Key], Any]) -> Network:
     Returns:
         The module as a network.
 
-    >>>     >>> network = from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 1, key=key))
+    >>> import jax.numpy as jnp
+    >>> network = from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 1, key=key))
     >>> x = jnp.zeros((5, 3))
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
     (5, 2)

@@ -176,11 +176,14 @@ class GroupNorm(Layer):
 
 
 class FilterResponse(eqx.Module):
-    """The weights of `FilterResponseNorm`, ``[channels]`` each."""
+    """The weights of `FilterResponseNorm`."""
 
     weight: Array
+    """w, ``[channels]``."""
     bias: Array
+    """b, likewise."""
     threshold: Array
+    """t, likewise."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Fashion-MNIST by a small residual network: all of `cifar10` at a size for every night.
 
-    darkbayes reproduce fashion --preset best         6,000 images, for two cores
-    darkbayes reproduce fashion --preset quick        a few minutes
+    darkbayes reproduce fashion --preset best         6,000 images, about an hour on two cores
+    darkbayes reproduce fashion --preset quick        2,000 images, a quarter of that
 
 Which methods there are, and what they are scored on, is said in `paper/pictures.py`; what holds none of the classes are
 digits.
@@ -20,14 +20,15 @@ BEST = Preset(
     away=("mnist",),
     center=(72.9,),
     scale=(90.0,),
+    pool=2,
     depth=8,
-    width=4,
+    width=8,
     train=6_000,
     validation=1_000,
     scored=2_000,
     shifted=200,
     batch_size=32,
-    sgd_steps=2_000,
+    sgd_steps=3_000,
     step_size=7e-6,
     chains=4,
     cycle=400,
@@ -44,7 +45,17 @@ BEST = Preset(
 PRESETS = {
     "best": BEST,
     "quick": dataclasses.replace(
-        BEST, train=2_000, sgd_steps=400, steps=1_600, kept=4, chains=2, scored=1_000, teachers=("sghmc", "sghmc cold")
+        BEST,
+        train=2_000,
+        validation=500,
+        scored=1_000,
+        sgd_steps=1_500,
+        step_size=2e-5,
+        chains=2,
+        steps=1_600,
+        kept=4,
+        pilot_steps=800,
+        teachers=("sghmc", "sghmc cold"),
     ),
 }
 

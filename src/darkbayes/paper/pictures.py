@@ -59,6 +59,7 @@ class Preset:
     trials: int = 1
     dataset: Literal["cifar10", "fashion-mnist"]
     away: tuple[str, ...]  # Data sets that hold none of the classes.
+    pool: int = 1  # The side of the squares whose means the network sees in place of pixels.
     depth: int = 20
     width: int = 16
     center: tuple[float, ...]  # Of the pixels of each channel.
@@ -136,7 +137,8 @@ class Experiment:
     def _network(self, outputs: int) -> db.Network:
         preset = self.preset
         body = db.resnet(outputs, preset.depth, preset.width).layers or ()
-        network = db.sequential([layers.Standardise(preset.center, preset.scale), *body])
+        pool = [layers.AvgPool2d(preset.pool)] if preset.pool > 1 else []
+        network = db.sequential([layers.Standardise(preset.center, preset.scale), *pool, *body])
         return computed_in(network, preset.compute)
 
     def predictions(self) -> dict[str, dict[str, np.ndarray]]:

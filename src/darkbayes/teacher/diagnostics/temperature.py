@@ -25,10 +25,11 @@ from darkbayes.data import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import standard_error
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients.base import energy
+from darkbayes.teacher.gradients.base import energy, whole_gradient
 from darkbayes.types import Array, ArrayLike, Chain, Data, Key, PyTree
 
 POINTS = 32  # Training inputs, about, whose mean prediction is one of the directions looked at.
+IMAGES = 1024  # That a gradient over all of them holds in memory at a time, with every layer of a convolution.
 WELL_KNOWN = 0.25  # The largest standard error of a temperature along a direction that is told.
 BATCHES = 8  # Minibatches by which the noise of a gradient is estimated, to about a quarter of itself for each draw.
 
@@ -55,9 +56,12 @@ def _gradients(
         return jax.grad(energy(posterior, batch))(draw)
 
     # All examples are the first rows where the others only fill up.
-    full = (
-        gradient(data) if examples is None else jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
-    )
+    if examples is not None:
+        full = jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
+    elif data.x.ndim > 3:
+        full = whole_gradient(posterior, data, draw, IMAGES)[1]
+    else:
+        full = gradient(data)
     temperature = _dot(draw, full) / optax.tree.size(draw)
     some = data.x[:: max(1, len(data.x) // POINTS)]
     slope = jax.grad(lambda draw: jnp.mean(posterior.distribution(draw, some).traced()))(draw)
