@@ -101,7 +101,7 @@ def test_darkbayes_imports_nothing_slow_beside_jax():
 
 
 def test_the_service_bears_many_clients_wrong_requests_and_attackers():
-    sizes = {"seconds": 2.0, "clients": 4, "bodies": 40, "connections": 40}
+    sizes = {"seconds": 1.0, "clients": 2, "bodies": 40, "connections": 40}
     results = metrics_of(benchmarks.run("service", seed=0, quiet=True, **sizes))
     assert [row["mean"] > 0 for row in results["requests"]] == [True, True]
     assert [row["mean"] for row in results["errors"]] == [0, 0]
