@@ -37,6 +37,7 @@ from darkbayes.paper.common import Row, falling_adam, part
 from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import row
 from darkbayes.student.loop import DistillationState
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
 CLASSES = 10
@@ -179,7 +180,7 @@ class Experiment:
         common: Any = {"rate": rate, "augment": self.augment}
         method = Dropout(self.posterior, self._optimiser(), steps, self.preset.batch_size, **common)
         fit_key, draw_key = jax.random.split(self.keys["dropout"])
-        fitted = jax.tree.map(lambda leaf: leaf[0], self._fitted("dropout-weights", method, fit_key))
+        fitted = at(0, self._fitted("dropout-weights", method, fit_key))
         return method.draws(draw_key, fitted, self.preset.dropout_draws)
 
     def _fitted(self, name: str, method: Any, key: Key) -> PyTree:
@@ -196,8 +197,7 @@ class Experiment:
 
     def _said_by(self, *draws: PyTree) -> dict[str, np.ndarray]:
         """What draws predict together, of test images and of each shift."""
-        together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *draws)
-        predict = partial(db.predict_draws, self.posterior, together)
+        predict = partial(db.predict_draws, self.posterior, together(*draws))
         return {name: value for kind, x in self._asked().items() for name, value in said(kind, predict, x).items()}
 
     def _asked(self) -> dict[str, Array]:
@@ -215,7 +215,7 @@ class Experiment:
         parts |= {"test": average.log_probs, "test.expected": average.expected_entropy}
         result = {f"{name}.{kind}": value for kind, value in parts.items()}
         if first:
-            predict = partial(db.predict_student, student, jax.tree.map(lambda leaf: leaf[0], state.students))
+            predict = partial(db.predict_student, student, at(0, state.students))
             for kind, x in self._asked().items():
                 result |= {f"student.{own}": value for own, value in said(kind, predict, x).items()}
         return result
@@ -232,7 +232,7 @@ class Experiment:
             rate = db.schedules.cyclical(peak, preset.cycle, temperature=temperature)._asdict()
         friction = {} if name.startswith("sgld") else {"friction": preset.friction}
         sampler: Any = getattr(db.samplers, name.split()[0])(**rate, **friction)
-        start: Any = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *self.members())
+        start: Any = together(*self.members())
         lengths: Any = {"batch_size": preset.batch_size, "burn_in": preset.burn_in, "thin": thin}
         chain = db.minibatch_chain(self.posterior, sampler, *self.data, **lengths, start=start, augment=self.augment)
         rounds = (length - preset.burn_in) // thin
@@ -265,6 +265,11 @@ class Experiment:
             return {"temperature": float(max(likelihoods, key=likelihoods.__getitem__)), "log_likelihood": likelihoods}
 
         return self.run.decide(f"{self.folder}temperature", chosen)["temperature"]
+
+
+def together(*draws: PyTree) -> PyTree:
+    """Draws one after the other along their first axis."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *draws)
 
 
 def said(kind: str, predict: Callable[[Array], Any], x: Array) -> dict[str, np.ndarray]:
