@@ -26,10 +26,10 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ## set everything up and run the tests, doctests included
-# The flags let XLA compile faster: by its older emitters, and each program in one piece. The other variable lets
-# scikit-learn check arrays of any library.
+# The flags let XLA compile faster: by its older emitters, each program in one piece, with few optimisations. The other
+# variable lets scikit-learn check arrays of any library.
 test: $(READY)
-	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1" SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
+	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true" SCIPY_ARRAY_API=1 $(BIN)/pytest -n 2 --dist worksteal tests src
 
 ## format, lint, types, layers, docstrings, the image of the service
 check: $(READY)

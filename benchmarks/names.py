@@ -2,8 +2,15 @@
 
 from darkbayes.report import Names
 
-FITS = Names({"sgld": "teacher", "sgd": "plug-in network", "gp": "Gaussian process", "mlp": "MLPClassifier"})
-"""Of `fits`, whose teacher is that of a fit."""
+FITS = Names(
+    {"sgld": "teacher", "sgd": "plug-in network", "gp": "Gaussian process", "mlp": "MLPClassifier"},
+    {
+        "gain": "log likelihood above logistic regression",
+        "seconds": "seconds",
+        "file_apart": "largest difference of one file from the two steps",
+    },
+)
+"""Of `fits` and `backbone`, whose teacher is that of a fit."""
 
 NAMES = Names(
     methods={
@@ -51,6 +58,9 @@ NAMES = Names(
         "seconds_over": "seconds more",
         "rows": "rows predicted",
         "mb_per_s": "MB a second",
+        "times_first_release": "times the MB a second of 0.1",
+        "times_less_cpu": "times less processor time than 0.1",
+        "share_of_pyarrow": "share of pyarrow's, reading and writing alone",
         "order_kept": "in their order (1: yes)",
         "bad_rows_found": "bad rows reported by their lines",
         "size_ratio": "times the bytes of the parameters in float32",
@@ -82,4 +92,4 @@ NAMES = Names(
 
 def names_of(experiment: str) -> Names:
     """What methods and metrics are called in the results of a benchmark."""
-    return FITS if experiment == "bench-fits" else NAMES
+    return FITS if experiment in ("bench-fits", "bench-backbone") else NAMES

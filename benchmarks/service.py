@@ -165,13 +165,18 @@ def recovered(address: str, examples: list[dict[str, float]]) -> float:
 
 def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> list[dict[str, float]]:
     """Export a student of the Boston houses that knows nothing; returns rows to ask it about."""
-    schema = prepare_table(*named_table("boston"), held_out=0.0).schema
+    ship(folder, *named_table("boston"), seed, hidden)
+    houses = load("boston")
+    return [dict(zip(houses.features, house.tolist(), strict=True)) for house in houses.x]
+
+
+def ship(folder: Path, table: Any, targets: list[str], seed: int, hidden: tuple[int, ...] = HIDDEN) -> None:
+    """Export a student of a table that knows nothing."""
+    schema = prepare_table(table, targets, held_out=0.0).schema
     head = schema.target.head()
     student = Student(mlp(hidden, head.width), head, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))
-    houses = load("boston")
-    return [dict(zip(houses.features, house.tolist(), strict=True)) for house in houses.x]
 
 
 @contextmanager

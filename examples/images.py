@@ -37,7 +37,7 @@ def write_images(classes: int, most: int) -> None:
 def main(tiny: bool) -> None:
     """Fit, score on new images, and name those of which the student is least sure."""
     write_images(*((3, 100) if tiny else (10, 1797)))
-    small = ["--hidden", "8", "--student-hidden", "16", "--chains", "2", "--effort", "0.02"]
+    small = ["--network", "mlp", "--hidden", "8", "--student-hidden", "16", "--chains", "2", "--effort", "0.02"]
     more = small if tiny else ["--time-budget", "15s"]
     cli.main(["fit", str(ROOT / "fit"), "--out", str(ROOT / "run"), "--quiet", *more])
     cli.main(["evaluate", str(ROOT / "run"), str(ROOT / "new"), "--quiet"])

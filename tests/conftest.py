@@ -57,19 +57,24 @@ def compilations(further_compilations: Counter[str]) -> Counter[str]:
     return further_compilations
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_shape() -> Iterator[None]:
+    """Small tables are filled up to one shape, so that most fits share what is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, least in {"LEAST_ROWS": 512, "LEAST_COLUMNS": 16}.items():
+            patch.setattr(f"darkbayes.fit.sharing.{name}", least)
+        yield
+
+
 @pytest.fixture
 def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimators sample a small network next to not at all, whatever they are told: test_regressor.py has good fits.
 
-    Commands optimise next to not at all before they sample. Tables are filled up to one shape, so that most fits share
-    what is compiled.
+    Commands optimise next to not at all before they sample.
     """
     estimators = pytest.importorskip("darkbayes.estimators.base", exc_type=ImportError)
     import short_fits
-    from houses import FILLED_UP
 
-    for name, least in FILLED_UP.items():
-        monkeypatch.setattr(f"darkbayes.fit.sharing.{name}", least)
     least = {"hidden": (4,), "activation": "relu", "student_hidden": (8,), "chains": 2, "max_steps": 20}
     asked = estimators.Distilled._options
     monkeypatch.setattr(estimators.Distilled, "_options", lambda self: dataclasses.replace(asked(self), **least))

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from darkbayes.fit import sharing
-
 SMALL: dict[str, Any] = {
     "hidden": (4,),
     "activation": "relu",
@@ -35,8 +33,6 @@ UNLIKE = {
     "same draws, nor the same bits in the mean and scale of a column"
 }
 """Checks that no sampler passes, and why."""
-FILLED_UP = {"LEAST_ROWS": 512, "LEAST_COLUMNS": 16}
-"""What the tables of almost all checks are filled up to, so that they share what is compiled."""
 
 
 def houses(rows: int, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -61,8 +57,6 @@ def pass_check(estimator: Any, check: partial[None]) -> None:
         pytest.xfail(UNLIKE[check.func.__name__])
     if check.func.__name__ not in LEARNING:
         estimator = clone(estimator).set_params(max_steps=20)
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        for name, least in FILLED_UP.items():
-            patch.setattr(sharing, name, least)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Some checks provoke warnings of scikit-learn's own.
         check(estimator)

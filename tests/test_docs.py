@@ -12,6 +12,7 @@ command at a time. Of commands,
 and all others are run. A block after `<!-- not run: REASON -->` is not. Estimators fit small networks.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -26,7 +27,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import pytest
 
 import darkbayes as db
@@ -37,7 +37,9 @@ from darkbayes.cli.research import Bench, Reproduce
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import Options, make_student
 from darkbayes.runs import provenance, row
+from darkbayes.shipped import Shipped
 from darkbayes.tables.schema import schema_to_dict
+from served import served
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -48,7 +50,6 @@ PLAIN = ("text",)
 FENCE = re.compile(r"(?:<!-- not run: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ADDRESS = "http://127.0.0.1:8000"
 """Where `darkbayes serve` is in the documents."""
-PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 
 
 class Block(NamedTuple):
@@ -81,28 +82,29 @@ def lay(command: Fit) -> None:
     if not first.exists():
         return  # It is the reader's own.
     name = "-".join([first.stem, *command.target]) if command.target else first.resolve().name
-    out, schema = command.out or Path("runs") / name, command._prepared().schema
+    out = command.out or Path("runs") / name
+    prepared = command._prepared(out)
+    schema = prepared.schema
     options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=command.head)
     student = make_student(schema.target, options, updates=1)
-    params = student.init(jax.random.key(0), np.zeros((1, *schema.shape), np.float32))
+    params = student.init(jax.random.key(0), prepared.train.x[:1])
     write_json(out / "schema.json", schema_to_dict(schema))
-    write_json(out / "fit.json", {"options": dataclasses.asdict(options)})
+    about = {"backbone": prepared.facts["backbone"]} if prepared.backbone else {}
+    write_json(out / "fit.json", {"options": dataclasses.asdict(options)} | about)
     write_arrays(out / "student.safetensors", named_leaves(params))
-    write_bytes(out / "student.onnx", db.to_onnx(student, params, schema))
+    whole: Any = {"backbone": prepared.backbone, "features": prepared.features}
+    write_bytes(out / "student.onnx", db.to_onnx(student, params, schema, **whole))
 
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch, small_fits) -> Iterator[Callable[[list[str]], None]]:
     """Runs commands in a folder of the test's own, as far as a test can."""
     monkeypatch.chdir(tmp_path)
-    services: list[tuple[subprocess.Popen, str]] = []
+    services: list[str] = []
+    running = contextlib.ExitStack()
 
     def serve(self: Serve) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, str(self.folder)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        services.append((process, process.stdout.readline().strip()))
+        services.append(running.enter_context(served(Shipped(self.folder))))
 
     def nothing(self: Any) -> None:
         pass
@@ -120,16 +122,14 @@ def shell(tmp_path, monkeypatch, small_fits) -> Iterator[Callable[[list[str]], N
         elif program == "curl":
             if shutil.which("curl") is None:
                 return
-            asked = [word.replace(ADDRESS, services[-1][1].rstrip("/")) for word in rest]
+            asked = [word.replace(ADDRESS, services[-1]) for word in rest]
             assert any(word.startswith(ADDRESS) for word in rest)
             subprocess.run(["curl", "--silent", "--show-error", "--fail-with-body", *asked], check=True)
         elif program != "pip":
             subprocess.run(words, check=True)
 
-    yield run
-    for process, _ in services:
-        process.terminate()
-        process.communicate()
+    with running:
+        yield run
 
 
 def readme_is_right(scope: dict[str, Any]) -> None:

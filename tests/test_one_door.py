@@ -111,7 +111,7 @@ def known(frame: Any) -> Any:
     return repr(shown)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(cells=st.tuples(*[PLAIN] * len(NAMES)), odd=st.lists(st.integers(0, len(NAMES) - 1), max_size=2))
 def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
     # Most cells are plain, so that not every row is refused for one of them.
@@ -138,7 +138,7 @@ def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
         np.testing.assert_array_equal(SCHEMA.encode(frame), SCHEMA.encode(frames["values"]))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(columns=st.tuples(*[st.lists(TEXTS, min_size=3, max_size=3)] * len(NAMES)))
 def test_what_a_row_is_does_not_depend_on_the_rows_beside_it(tmp_path_factory, columns):
     path = tmp_path_factory.mktemp("files")

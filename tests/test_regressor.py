@@ -20,13 +20,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import darkbayes as db
-from darkbayes.fit import sharing
 from darkbayes.progress import LOGGER
 from darkbayes.shipped import Shipped
 from darkbayes.tables import frame_of, from_columns
-from houses import FILLED_UP, LONGER, ONE_NOISE, SMALL, houses, pass_check
+from houses import LONGER, ONE_NOISE, SMALL, houses, pass_check
 
 LONGER, SMALL = LONGER | ONE_NOISE, SMALL | ONE_NOISE
+pytestmark = pytest.mark.usefixtures("optimised")
 
 
 @pytest.fixture(scope="module")
@@ -208,10 +208,8 @@ def test_an_exported_student_agrees(regressor: db.DistilledRegressor) -> None:
     np.testing.assert_allclose(std, expected[1], rtol=1e-4)
 
 
-def test_heavy_rows_decide_what_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heavy_rows_decide_what_is_predicted() -> None:
     """Two lines through the same inputs: the posterior mean of repeated rows lies a tenth of the way between them."""
-    for name, least in FILLED_UP.items():  # As in scikit-learn's checks, which have compiled it.
-        monkeypatch.setattr(sharing, name, least)
     X = np.linspace(-1, 1, 60)[:, None]
     twice, y = np.repeat(X, 2, axis=0), np.tile([0.0, 1.0], 60) + np.repeat(X[:, 0], 2)
     model = db.DistilledRegressor(**LONGER).fit(twice, y, sample_weight=np.tile([9.0, 1.0], 60))

@@ -12,10 +12,13 @@ from darkbayes.errors import RunError as RunError
 from darkbayes.errors import WorkerLost as WorkerLost
 from darkbayes.estimators import DistilledClassifier as DistilledClassifier
 from darkbayes.estimators import DistilledRegressor as DistilledRegressor
+from darkbayes.export import backbone_of as backbone_of
+from darkbayes.export import load_backbone as load_backbone
 from darkbayes.export import quantise as quantise
 from darkbayes.export import to_onnx as to_onnx
 from darkbayes.export import to_state_dict as to_state_dict
 from darkbayes.export import to_torch as to_torch
+from darkbayes.mesh import device_mesh as device_mesh
 from darkbayes.model import Posterior as Posterior
 from darkbayes.model import cnn as cnn
 from darkbayes.model import from_equinox as from_equinox

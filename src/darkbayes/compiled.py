@@ -35,8 +35,9 @@ CHECKED = ".checked"
 """A file that is as old as the last look for damaged entries."""
 FEWER = {"xla_backend_optimization_level": 1, "xla_cpu_parallel_codegen_split_count": 1}
 """XLA's settings for less work at compiling: fewer passes over the machine code, all of it in one piece."""
-FEWEST = FEWER | {"xla_cpu_use_fusion_emitters": False}
-"""The same by an older emitter of code, which compiles in two thirds of the time and runs a third longer."""
+FEWEST = FEWER | ({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {})
+"""The same by an older emitter of code, which compiles in two thirds of the time and runs a third longer; while there
+is one."""
 LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 USUAL_LEAST = 1.0
 """JAX's own value of it, which leaves out most of what a fit compiles."""

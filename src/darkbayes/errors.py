@@ -91,3 +91,8 @@ def require_count(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
     return int(value)
+
+
+def first_line(problem: Exception) -> str:
+    """What an error of somebody else's says first, or its name where it says nothing."""
+    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, first_line
 
 SCHEMA, VERSION, SEAL = "darkbayes.schema", "darkbayes.version", "darkbayes.sha256"
 """What a file says of itself, among its properties."""
+ENCODED = "x"  # The value that a network reads, where a file names it.
 UNSEALED = "0.1."  # What versions begin with that wrote no seal.
 OPSETS, IR_VERSIONS = range(17, 22), range(8, 11)
 LARGEST = 2**31 - 1  # Bytes that protobuf allows a message.
@@ -28,13 +29,14 @@ MOST_AXES = 8
 ELEMENTS = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 3: np.int8, 9: np.bool_, 8: None}
 """The types that values may have, by their numbers in ONNX; None for strings."""
 OPERATORS = """
-    Abs Add And AveragePool Cast Ceil Celu Clip Concat Conv Cos DequantizeLinear Div Elu Equal Erf Exp Flatten Floor
-    Gather Gelu Gemm GlobalAveragePool Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max MaxPool Min Mish Mod Mul Neg Not Or Pow
-    Reciprocal ReduceMax ReduceMean ReduceSum Relu Reshape Round Selu Sigmoid Sign Sin Softmax Softplus Softsign Split
-    Sqrt Squeeze Sub Sum Tanh ThresholdedRelu Transpose Unsqueeze Where Xor
+    Abs Add And AveragePool BatchNormalization Cast Ceil Celu Clip Concat Conv Cos DequantizeLinear Div Dropout
+    Einsum Elu Equal Erf Exp Flatten Floor Gather Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less
+    LessOrEqual Log LogSoftmax LpNormalization MatMul Max MaxPool Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal
+    ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Round Selu Shape Sigmoid Sign Sin Slice Softmax
+    Softplus Softsign Split Sqrt Squeeze Sub Sum Tanh ThresholdedRelu Transpose Unsqueeze Where Xor
 """
-"""What a student may be made of."""
+"""What a student may be made of, and the network whose features it reads: nothing that makes much of a small file."""
 NOT_ONNX = "it is damaged or no ONNX file"
 NUMBER = f"{NOT_ONNX}: it has a number where more should be"
 Message = dict[int, list[Any]]
@@ -121,6 +123,53 @@ def describe(content: bytes) -> Described:
     for constant in graph.get(5, []):
         _check_constant(_message(constant))
     return Described(properties, *(dict(map(_port, graph.get(number, []))) for number in (11, 12)))
+
+
+def from_encoded(content: bytes, width: int) -> bytes | None:
+    """The part of a student's graph that begins at `ENCODED`: the network, without what makes its inputs of columns.
+
+    Args:
+        content: a file that `describe` has looked through.
+        width: how many inputs the network has.
+
+    Returns:
+        An ONNX file whose one input that value is; None if the file does not name it, or it is not all that is read.
+    """
+    model = _message(content)
+    graph, kept, lost = _message(model[7][0]), [], {ENCODED}
+    # From the end on, for what makes a value comes before it.
+    for node in reversed(graph.get(1, [])):
+        reads, makes = ({name.decode() for name in _message(node).get(number, [])} for number in (1, 2))
+        if makes & lost:
+            lost |= reads
+        else:
+            kept.append((node, reads))
+    used = set().union(*(reads for _, reads in kept))
+    constants = {_text(_message(constant), 8): constant for constant in graph.get(5, [])}
+    read = {_text(_message(port), 1) for port in graph.get(11, [])}
+    if len(kept) == len(graph.get(1, [])) or used & (read | lost - {ENCODED} - set(constants)):
+        return None
+    sides = _field(1, _field(2, b"batch")) + _field(1, _field(1, width))
+    port = _field(1, ENCODED.encode()) + _field(2, _field(1, _field(1, 1) + _field(2, sides)))
+    parts = [_field(1, node) for node, _ in reversed(kept)] + [_field(2, b"student"), _field(11, port)]
+    parts += [_field(5, constant) for name, constant in constants.items() if name in used]
+    parts += [_field(12, output) for output in graph.get(12, [])]
+    head = [_field(number, value) for number in (1, 8) for value in model.get(number, [])]
+    return b"".join([*head, _field(7, b"".join(parts))])
+
+
+def start_session(content: bytes, refusal: str, threads: int | None = None) -> Any:
+    """What runs a file by onnxruntime, or an error that begins with `refusal`; on all cores unless `threads` says."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if threads is not None:
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4  # What fails is told by the exception.
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # onnxruntime's own errors share no other base.
+        raise InvalidInput(f"{refusal} ({first_line(problem)})") from None
 
 
 def _check_version(properties: dict[str, str], *, sealed: bool) -> None:
@@ -218,6 +267,17 @@ def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
             raise InvalidInput(f"{NOT_ONNX}: what it holds does not fit together")
         yield number, content[place : place + size]
         place += size
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """A field as it is written."""
+    if isinstance(value, int):
+        return _number(number << 3) + _number(value)
+    return _number(number << 3 | 2) + _number(len(value)) + value
+
+
+def _number(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _number(value >> 7)
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:

@@ -3,20 +3,24 @@
 Needs onnxruntime and numpy, and no JAX.
 """
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput, RunError, require_count
-from darkbayes.onnxfile import SCHEMA, VERSION, Described, Port, describe
+from darkbayes.errors import InvalidInput, RunError, first_line, require_count
+from darkbayes.onnxfile import ENCODED, SCHEMA, VERSION, Described, Port, describe, from_encoded, start_session
 from darkbayes.outcomes import Prediction
 from darkbayes.tables.opening import Layout
 from darkbayes.tables.schema import Frame, TableSchema
 from darkbayes.tables.stored import schema_from_json
 
+NO_MODEL = "it is no ONNX model that runs here"
 MODEL = "student.onnx"  # The file in a run's folder.
+MANY = 4096  # Rows that are predicted at a time, if there are so many: what is computed of them fits a cache.
 
 
 class Shipped:
@@ -42,7 +46,8 @@ class Shipped:
             self.version = described.properties[VERSION]
             self._outputs = list(described.outputs)
             self._check_ports(described)
-            self._session = _session(content, require_count("threads", threads))
+            self._session = start_session(content, NO_MODEL, require_count("threads", threads))
+            self._content, self._threads = content, threads
             self._check_answers(described)
         except InvalidInput as problem:
             remedy = "name a run's folder, or what `darkbayes export` wrote"
@@ -76,7 +81,7 @@ class Shipped:
         except InvalidInput:
             raise
         except Exception as problem:  # onnxruntime's own errors share no other base; shapes that do not fit have many.
-            raise InvalidInput(f"it cannot predict a row without values ({_first_line(problem)})") from None
+            raise InvalidInput(f"it cannot predict a row without values ({first_line(problem)})") from None
         if any(len(column) != 1 for column in answers.values()):
             raise InvalidInput("it answers with another number of rows than it is asked about")
 
@@ -96,8 +101,36 @@ class Shipped:
             given = inputs.shape if isinstance(inputs, np.ndarray) else type(inputs).__name__
             size = ", ".join(map(str, self.schema.shape))
             raise InvalidInput(f"{self.path} reads images [rows, {size}], not {given}")
-        values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
+        rows = len(inputs) if isinstance(inputs, np.ndarray) else len(next(iter(inputs.values()), ()))
+        if isinstance(inputs, dict) and rows >= MANY:
+            starts = range(0, rows, MANY)
+            some = ({name: values[at : at + MANY] for name, values in inputs.items()} for at in starts)
+            values = list(map(np.concatenate, zip(*map(self._network, some), strict=True)))
+        else:
+            values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
+
+    @functools.cached_property
+    def _network(self) -> Callable[[Frame], Any]:
+        """What predicts many rows: the graph without what encodes them, which compares every text with every category.
+
+        That of a file which does not say where its network begins, or not truly, is run as it is.
+        """
+
+        def whole(frame: Frame) -> Any:
+            return self._session.run(self._outputs, self.schema.matrices(frame))
+
+        def network(frame: Frame) -> Any:
+            return session.run(self._outputs, {ENCODED: self.schema.encode(frame)})
+
+        if (content := from_encoded(self._content, *self.schema.shape)) is None:
+            return whole
+        try:
+            session = start_session(content, NO_MODEL, self._threads)
+            pairs = list(zip(whole(self._no_values), network(self._no_values), strict=True))
+        except Exception:  # onnxruntime's own errors share no other base.
+            return whole
+        return network if all(np.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs) else whole
 
     @property
     def tensors(self) -> tuple[list[Any], list[Any]]:
@@ -128,9 +161,17 @@ class Shipped:
             raise InvalidInput(f"{self.path} reads images: name one image or one folder, not {len(several)}")
         return read_image_batches(several[0], self.schema, **how)
 
-    def predict_nothing(self) -> Prediction:
-        """What it predicts of no row, for the names and types of columns."""
-        return self.predict(self._no_values)[:0]
+    def table(self, inputs: Frame | np.ndarray, level: float | None = None) -> dict[str, np.ndarray]:
+        """What the student predicts as the columns of a file, and what of each row is unlike all that was seen.
+
+        Args:
+            inputs: as `predict` takes them; of no row, for the names and types of the columns.
+            level: the probability that intervals hold; by default that of the guarantee, or 0.9.
+        """
+        target = self.schema.target
+        none = not len(inputs if isinstance(inputs, np.ndarray) else next(iter(inputs.values())))
+        prediction = self.predict(self._no_values)[:0] if none else self.predict(inputs)
+        return target.table(prediction, target.level if level is None else level) | self.schema.outside(inputs)
 
     @property
     def _no_values(self) -> Any:
@@ -155,22 +196,6 @@ def _schema(properties: dict[str, str]) -> Any:
         return schema_from_json(json.loads(properties[SCHEMA]))
     except (json.JSONDecodeError, RecursionError) as problem:
         raise InvalidInput(f"its schema cannot be read ({problem})") from None
-
-
-def _session(content: bytes, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4  # What fails is told by the exception.
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as problem:  # onnxruntime's own errors share no other base.
-        raise InvalidInput(f"it is no ONNX model that runs here ({_first_line(problem)})") from None
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
 def _element(values: np.ndarray) -> Any:

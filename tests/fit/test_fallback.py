@@ -13,7 +13,7 @@ from darkbayes.outcomes import NumberTarget
 from darkbayes.types import Data
 
 TARGET = NumberTarget("y", "identity", 0.0, 1.0, -3.0, 3.0)
-SMALL: Any = {"hidden": (4,), "student_hidden": (16,), "chains": 2, "effort": 0.1, "time_budget": None}
+SMALL: Any = {"hidden": (4,), "activation": "relu", "student_hidden": (8,), "chains": 2, "effort": 0.1}
 
 
 @pytest.fixture(scope="module")

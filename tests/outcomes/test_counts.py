@@ -190,7 +190,7 @@ def test_a_fitted_student_has_the_log_likelihood_of_its_draws() -> None:
     y = rng.poisson(rate * rng.gamma(2.0, 0.5, len(X)))
     networks: Any = {"hidden": (8,), "activation": "relu", "student_hidden": (32, 32)}
     model = db.DistilledRegressor(
-        likelihood=CountTarget.likelihoods[0], **networks, max_steps=1500, chains=4, time_budget=None, random_state=0
+        likelihood=CountTarget.likelihoods[0], **networks, max_steps=2500, chains=4, time_budget=None, random_state=0
     )
     model.fit(X[:300], y[:300])
     student = model.predict_dist(X[300:])

@@ -25,15 +25,13 @@ SETTINGS = Settings(num_chains=2, query_batch=4, update_every=2, reservoir=3)
 REGRESSION = CHAINS | {"settings": SETTINGS}
 CASES = {
     "mnist": ("--preset", "quick"),
-    "boston": ("--preset", "quick"),
-    "boston literal": ("--preset", "literal", "--on", "validation", "--splits", "paper", "--seed", "3"),
+    "boston": ("--preset", "quick", "--on", "validation", "--splits", "paper", "--seed", "3"),
     "uci": ("--preset", "automatic", "--datasets", "yacht"),
 }
 METHODS = {
     "mnist": {"sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb mixture", "ensemble"},
     "boston": {"sgd", "fisher_sgld", "student 13-4-2", "fisher_sgld input noise", "student input noise 13-4-6"}
     | {"pbp", "vi", "dropout mc", "ensemble", "hmc"},
-    "boston literal": {"sgd", "sgld", "student 13-4-2"},
     "uci": {"student", "mclmc", "ensemble", "dropout mc"},
 }
 COMMIT = "0123abc"
@@ -57,8 +55,7 @@ def tiny_presets():
         **few, sgd_steps=3, vi_steps=3, pbp_passes=1, hmc_chains=1, hmc_warmup=5, hmc_draws=5, hmc_depth=2
     )
     steps: Any = {"ensemble_steps": (2,)}
-    quick, literal = boston.PRESETS["quick"], boston.PRESETS["literal"]
-    one_chain = dataclasses.replace(SETTINGS, num_chains=1, query_batch=1)
+    quick = boston.PRESETS["quick"]
     tiny = {
         (mnist, "quick"): dataclasses.replace(
             mnist.PRESETS["quick"],
@@ -70,7 +67,6 @@ def tiny_presets():
             comparators=few_digits,
         ),
         (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
-        (boston, "literal"): dataclasses.replace(literal, **REGRESSION | {"settings": one_chain}),
         (uci, "automatic"): uci.Preset(2, hidden=((4,),), dropout_rates=(0.1,), dropout_draws=4, **few | steps),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +76,6 @@ def tiny_presets():
         patch.setattr(mnist, "VALIDATION", 20)
         patch.setattr(mnist, "MC_DRAWS", 4)
         patch.setattr(regression, "DRAWS", 4)
-        patch.setattr(boston, "LITERAL_SGD_STEPS", 5)
         small: Any = {"hidden": (4,), "likelihood": "one-noise", "student_hidden": (4,), "chains": 2, "max_steps": 12}
         patch.setattr(uci, "Options", partial(Options, **small))
         patch.setenv("DARKBAYES_COMMIT", COMMIT)
@@ -90,7 +85,7 @@ def tiny_presets():
 
 
 def reproduce(case: str, out: Path, *more: str) -> dict[str, Any]:
-    cli.main(["reproduce", case.split()[0], *CASES[case], "--out", str(out), "--quiet", *more])
+    cli.main(["reproduce", case, *CASES[case], "--out", str(out), "--quiet", *more])
     return json.loads((out / "results.json").read_text())
 
 
@@ -107,7 +102,7 @@ def rows_of(results: dict[str, Any], metric: str) -> dict[str, Any]:
 
 def test_every_method_of_an_experiment_is_scored_on_every_trial(finished):
     case, _, results = finished
-    assert results["experiment"] == case.split()[0]
+    assert results["experiment"] == case
     assert results["preset"] == CASES[case][1]
     assert results["provenance"]["commit"] == COMMIT
     metrics = {"mnist": ("error", "log_likelihood", "brier", "ece"), "uci": ("log_likelihood", "rmse")}
@@ -122,7 +117,7 @@ def test_every_method_of_an_experiment_is_scored_on_every_trial(finished):
 
 def test_the_numbers_of_the_paper_stand_beside_ours(finished):
     case, _, results = finished
-    paper = {"mnist": -0.0419, "boston": -2.306, "boston literal": -2.306}.get(case)
+    paper = {"mnist": -0.0419, "boston": -2.306}.get(case)
     teacher = {"boston": "fisher_sgld", "uci": "mclmc"}.get(case, "sgld")
     assert rows_of(results, "log_likelihood")[teacher].get("paper") == paper
     assert "paper" not in rows_of(results, "log_likelihood").get("ensemble", {})
@@ -215,13 +210,11 @@ def test_a_finished_run_is_not_computed_again(finished, monkeypatch):
 def test_scores_are_in_the_unit_of_the_target_and_of_the_rows_that_were_asked_for(finished):
     """By hand from what is predicted on the first split, with the table's own prices in thousands of dollars."""
     case, out, results = finished
-    if not case.startswith("boston"):
+    if case != "boston":
         return
-    scored = standard_splits(506, 2)[0][1]
-    if case == "boston literal":
-        config = json.loads((out / "config.json").read_text())
-        assert (config["on"], config["splits"], config["seed"]) == ("validation", "paper", 3)
-        scored = random_splits(506, 50, 2, seed=3)[0][0][random_splits(456, 50, 2, seed=3)[0][1]]
+    config = json.loads((out / "config.json").read_text())
+    assert (config["on"], config["splits"], config["seed"]) == ("validation", "paper", 3)
+    scored = random_splits(506, 50, 2, seed=3)[0][0][random_splits(456, 50, 2, seed=3)[0][1]]
     figure = read_arrays(out / "figure.safetensors")
     np.testing.assert_allclose(figure["y"], load("boston").y[scored], rtol=1e-5)
     for method in ("sgd", "student 13-4-2"):

@@ -16,7 +16,13 @@ from darkbayes.paper import cifar10, fashion, pictures
 
 TINY: Any = {"depth": 8, "width": 1, "train": 40, "validation": 8, "scored": 12, "shifted": 6, "batch_size": 4}
 TINY |= {"sgd_steps": 3, "chains": 2, "cycle": 4, "steps": 10, "burn_in": 2, "thin": 2, "kept": 2, "pilot_steps": 4}
-TINY |= {"teachers": ("sghmc cold",), "temperatures": (0.1,), "dropout_draws": 2, "query_batch": 4, "step_size": 1e-4}
+TINY |= {
+    "teachers": ("sghmc cold",),
+    "temperatures": (0.1, 0.1),
+    "dropout_draws": 2,
+    "query_batch": 4,
+    "step_size": 1e-4,
+}
 
 
 def fake(name: str, **_: Any) -> Images:

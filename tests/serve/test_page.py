@@ -1,18 +1,17 @@
 """The page of the service in a real browser: each kind of model, on a desk and on a phone."""
 
 import base64
+import contextlib
+import functools
 import importlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-import shipped_models
+from served import served
 
-PROGRAM = "import sys; from darkbayes.serve import serve; serve(sys.argv[1], port=0, quiet=True)"
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 
 
@@ -29,23 +28,10 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address(browser, tmp_path_factory) -> Iterator[Callable[[str], str]]:
-    """Serves a model in a process of its own, once."""
-    running: dict[str, tuple[subprocess.Popen, str]] = {}
-
-    def of(name: str) -> str:
-        if name not in running:
-            folder = shipped_models.write(tmp_path_factory.mktemp(name), name)
-            command = [sys.executable, "-P", "-c", PROGRAM, str(folder)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            running[name] = process, process.stdout.readline().strip()
-        return running[name][1]
-
-    yield of
-    for process, _ in running.values():
-        process.terminate()
-        process.communicate()
+def address(browser, shipped) -> Iterator[Callable[[str], str]]:
+    """Serves a model, once."""
+    with contextlib.ExitStack() as running:
+        yield functools.cache(lambda name: running.enter_context(served(shipped[name])))
 
 
 @pytest.fixture

@@ -78,12 +78,14 @@ def test_sizes_are_the_most_common_one_and_large_images_are_scaled_down(folder, 
     save(folder / "cat" / "other.png", pixels(0, 12, 12))
     found = read_image_folder(folder)
     assert found.images.shape == (13, 3, 6, 4)
-    assert found.notes[1].endswith("; those of another size (1) are stretched to it")
+    assert found.notes[1].endswith(
+        "; those of another size (1) are scaled to it, and what then is too wide or high is cut off at both edges (1)"
+    )
     for k in range(10):
         save(tmp_path / "photos" / "ab"[k % 2] / f"{k}.png", np.full((200, 100, 3), 20 * k, np.uint8))
     found = read_image_folder(tmp_path / "photos")
     assert found.images.shape == (10, 1, 64, 32)
-    assert "scaled down to 64 by 32" in found.notes[1]
+    assert found.notes[1] == "images are of 64 by 32 pixels high and wide; those of another size (10) are scaled to it"
     assert found.images[:, 0, 0, 0].tolist() == [0, 40, 80, 120, 160, 20, 60, 100, 140, 180]
 
 
@@ -100,7 +102,9 @@ def test_all_kinds_of_image_files_are_read(folder):
     save(folder / "dog" / "turned.jpg", np.full((4, 6, 3), 50, np.uint8), exif=exif.tobytes())
     found = read_image_folder(folder)
     assert found.images.shape == (20, 3, 6, 4)
-    assert "stretched" not in found.notes[1]
+    told = ["1 is turned upright, as their cameras say", "1 is transparent in parts, which show white"]
+    assert found.notes[1:3] == told
+    assert "another size" not in found.notes[3]
     for path, image in zip(found.paths, found.images, strict=True):
         if path.stem == "plain":
             assert np.abs(image.astype(int) - 200).max() <= 2

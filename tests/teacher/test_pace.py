@@ -17,7 +17,8 @@ from darkbayes.teacher import chain as chains
 
 BYTES = np.random.default_rng(0).integers(0, 256, (12, 1, 4, 4), np.uint8)
 LABELS = np.arange(12) % 2
-NETWORK = db.sequential([layers.Standardise(127.5, 73.0), layers.Conv2d(2, 3), layers.Flatten(), layers.Linear(2)])
+CONVOLUTION = layers.Conv2d(2, 2, dilation=2)  # Which is no product of matrices on a CPU.
+NETWORK = db.sequential([layers.Standardise(127.5, 73.0), CONVOLUTION, layers.Flatten(), layers.Linear(2)])
 
 
 def teacher(in_turn: bool | None = None, network: db.Network = NETWORK, x: Any = BYTES, **settings: Any) -> Any:

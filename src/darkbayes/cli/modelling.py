@@ -41,6 +41,7 @@ Query = Annotated[
 Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
 Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
+BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
 ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
 KeepFormulas = Annotated[
     bool,
@@ -95,6 +96,21 @@ class Fit:
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
     """widths of the student's hidden layers"""
+    network: Annotated[Literal["auto", "mlp", "cnn", "resnet"], value(None)] = "auto"
+    """what kind of network reads images: by default a cnn, on a GPU a resnet; --hidden and --student-hidden are then
+    the channels of convolutions and the width of a last layer, or depth and channels of a resnet"""
+    backbone: OptionalFile = None
+    """an ONNX file of a trained network that makes features of images, on which the sampled network and the student
+    then work; the student's file holds it"""
+    backbone_size: Annotated[tuple[int, ...], value("PIXELS ...", default=False)] = ()
+    """height and width of the images that it reads, or one number for both; by default what the file says"""
+    backbone_center: Annotated[tuple[float, ...], value("NUMBER ...", default=False)] = ()
+    """what it expects to be subtracted from values of 0 to 255, one number or one for each channel; by default the mean
+    of ImageNet for colours, 0 for grey"""
+    backbone_scale: Annotated[tuple[float, ...], value("NUMBER ...", default=False)] = ()
+    """what values are then divided by; by default the standard deviation of ImageNet for colours, 255 for grey"""
+    backbone_output: Annotated[str | None, value("NAME", default=False)] = None
+    """the value of its graph that holds the features, where it has several outputs or an earlier one is wanted"""
     chains: Number = 8  # chains that sample side by side; as many again follow if their average is known too roughly
     delimiter: Delimiter = None
     encoding: Encoding = None
@@ -122,9 +138,10 @@ class Fit:
                 raise InvalidInput(f"{path} is not there: name a CSV or Parquet file, or a folder of images")
         from darkbayes.compiled import keep_compiled
         from darkbayes.files import read_json
-        from darkbayes.fit import Options, fingerprint, fit_folder, guarantee_level
+        from darkbayes.fit import Options, fingerprint, fit_folder, for_images, guarantee_level
         from darkbayes.report import chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
+        from darkbayes.tables.schema import TableSchema
 
         first = self.source[0]
         name = "-".join([first.stem, *self.target]) if self.target else first.resolve().name
@@ -135,15 +152,25 @@ class Fit:
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         keep_compiled()
-        prepared = self._prepared()
+        prepared = self._prepared(out)
+        if not isinstance(prepared.schema, TableSchema):
+            data = prepared.train.x
+            options, note = for_images(options, data.shape[1:], len(data), self.network)
+            prepared.notes.append(note)
         level = guarantee_level(self.guarantee, prepared.facts["held_out"])
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        unsaid = {name for name in (*KINDS, "decimal", "day_first", *LAYOUT) if said.get(name) in ((), None, AUTO)}
+        unsaid = {
+            name
+            for name in (*KINDS, "decimal", "day_first", "network", "backbone", *BACKBONE, *LAYOUT)
+            if said.get(name) in ((), None, AUTO)
+        }
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
         config |= {"sha256": " ".join(fingerprint(path) for path in self.source)}
+        if prepared.backbone is not None:
+            config |= {"backbone": prepared.facts["backbone"]["name"], "backbone_sha256": prepared.backbone.key}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
         results = fit_folder(prepared, config, options, self.seed, out, **how)
         page = write_report(out)
@@ -154,30 +181,45 @@ class Fit:
                 print(f"guarantee: {promised}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
 
-    def _prepared(self) -> Any:
-        from darkbayes.fit import prepare_images, prepare_table
-        from darkbayes.tables.images import read_image_folder
+    def _prepared(self, out: Path) -> Any:
+        from darkbayes.export.backbone import MOST_SIDE, load_backbone
+        from darkbayes.fit import prepare_features, prepare_images, prepare_table
+        from darkbayes.tables.images import list_image_folder, read_image_folder
         from darkbayes.tables.reading import read_table
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         first = self.source[0]
         if first.is_dir():
-            for name in ("target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT):
-                if given := getattr(self, name):
-                    shown = given if isinstance(given, str) else " ".join(given)
-                    option = name.replace("_", "-")
-                    raise InvalidInput(f"--{option} {shown} does not apply to a folder of images: leave it out")
+            tables = ("target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT)
+            self._refuse_given(tables, "a folder of images")
             if len(self.source) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
-            return prepare_images(read_image_folder(first), first, **split)
+            if self.backbone is None:
+                self._refuse_given(BACKBONE, "a folder of images without a --backbone")
+                return prepare_images(read_image_folder(first), first, **split)
+            if self.network != AUTO:
+                raise InvalidInput(f"--network {self.network} does not go with a --backbone: leave it out")
+            files = list_image_folder(first)
+            how: Any = {name.removeprefix("backbone_"): getattr(self, name) or None for name in BACKBONE}
+            backbone = load_backbone(self.backbone, images=files.size(MOST_SIDE), **how)
+            return prepare_features(files, first, backbone, out, quiet=self.quiet, **split)
+        self._refuse_given(("backbone", *BACKBONE), "a table")
+        if self.network != AUTO:
+            raise InvalidInput(f"--network {self.network} does not apply to a table: leave it out")
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
         table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
         task: Any = {"task": self.task, "likelihood": self.likelihood}
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
+
+    def _refuse_given(self, names: tuple[str, ...], source: str) -> None:
+        for name in names:
+            if given := getattr(self, name):
+                shown = " ".join(map(str, given)) if isinstance(given, tuple) else given
+                raise InvalidInput(f"--{name.replace('_', '-')} {shown} does not apply to {source}: leave it out")
 
     def _wishes(self) -> Wishes:
         said = [(name, kind) for kind in KINDS for name in getattr(self, kind)]
@@ -226,15 +268,15 @@ class Predict:
             progress_bar("predicting", None, quiet=self.quiet, unit="rows") as show_progress,
         ):
 
-            def write(prediction: Any, places: Any, outside: Any) -> None:
+            def formed(inputs: Any, places: Any) -> Any:
                 numbered = {} if unit is None else {unit: places}
-                writer.write(numbered | shipped.schema.target.table(prediction, level) | outside)
+                return writer.formed(numbered | shipped.table(inputs, level))
 
-            for batch in batches:
-                write(shipped.predict(batch.inputs), batch.places, shipped.schema.outside(batch.inputs))
+            for some in batches.each(lambda batch: formed(batch.inputs, batch.places)):
+                writer.append(some)
                 show_progress(batches.num_rows, total=batches.estimate)
             if not batches.num_rows:
-                write(shipped.predict_nothing(), batches.no_places, shipped.schema.outside(shipped.no_inputs))
+                writer.append(formed(shipped.no_inputs, batches.no_places))
         common.tell(batches.notes, self.quiet)
 
 

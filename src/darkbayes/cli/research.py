@@ -104,6 +104,7 @@ class Bench:
 
     what: tyro.conf.Positional[
         Literal[
+            "backbone",
             "compiling",
             "engine",
             "export",

@@ -23,7 +23,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
-from darkbayes.export import to_onnx
+from darkbayes.export import Backbone, to_onnx
 from darkbayes.files import read_told, write_arrays
 from darkbayes.fit import (
     Options,
@@ -42,7 +42,7 @@ from darkbayes.student import Snapshot, Student
 from darkbayes.tables.cells import arrow
 from darkbayes.tables.columns import Table, frame_of, from_columns
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.schema import Frame, TableSchema, schema_from_dict, schema_to_dict
+from darkbayes.tables.schema import Frame, ImageSchema, TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.types import Data, WeightedData
 from darkbayes.version import __version__
 
@@ -117,7 +117,8 @@ class Distilled(BaseEstimator):
         return tags
 
     def _options(self) -> Options:
-        return Options(**_with_tuples({field.name: getattr(self, field.name) for field in dataclasses.fields(Options)}))
+        names = (field.name for field in dataclasses.fields(Options) if field.name != "network")
+        return Options(**_with_tuples({name: getattr(self, name) for name in names}))
 
     def _goes_on(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "schema_")
@@ -243,10 +244,28 @@ class Distilled(BaseEstimator):
         noise, doubt = self.predict_dist(X).parts
         return Decomposition(noise + doubt, noise, doubt)
 
-    def to_onnx(self) -> bytes:
-        """The fitted student as an ONNX file, which reads the columns as they are (`darkbayes.export`)."""
+    def to_onnx(self, backbone: Backbone | None = None) -> bytes:
+        """The fitted student as an ONNX file, which reads the columns as they are (`darkbayes.export`).
+
+        Args:
+            backbone: if the columns are its features, what made them; the file then reads images.
+
+        Returns:
+            The bytes.
+        """
         check_is_fitted(self)
-        return to_onnx(self._student(), self.params_, self.schema_)
+        if backbone is None:
+            return to_onnx(self._student(), self.params_, self.schema_)
+        if backbone.width != self.n_features_in_ or self.schema_.shape != (len(self.schema_.numbers),):
+            raise InvalidInput(
+                f"{backbone.name} makes {backbone.width} features, and the fit was to {self.n_features_in_} columns: "
+                "give the backbone whose features it was fitted to"
+            )
+        names = list(getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)]))
+        kept = tuple(names.index(column.name) for column in self.schema_.columns)
+        images = ImageSchema(*backbone.shape, 0.0, 1.0, self._target, crop=True)
+        whole = dataclasses.replace(backbone, kept=kept)
+        return to_onnx(self._student(), self.params_, images, backbone=whole, features=self.schema_)
 
     def save(self, path: Path | str) -> None:
         """Write the fitted estimator as one safetensors file, which `load` reads; nothing is pickled."""

@@ -33,6 +33,10 @@ class Value(NDArrayOperatorsMixin):
         """The same value, whose operator returns another type than it was given."""
         return Value(self.graph, self.name, dtype)
 
+    def named(self, name: str) -> "Value":
+        """Another value of the same graph and type."""
+        return Value(self.graph, name, self.dtype)
+
     def columns(self, places: Any) -> "Value":
         """Those along the second axis."""
         return self.graph.add("Gather", self, np.asarray(places, np.int64), axis=1)
@@ -54,6 +58,7 @@ class Graph:
         self._shared: dict[Any, str] = {}
         self.inputs: list[Any] = []
         self.outputs: list[tuple[str, Any]] = []
+        self.renamed: dict[str, str] = {}
 
     def input(self, name: str, dtype: Any, shape: Sequence[int]) -> Value:
         """Declare an input, of a shape without the batch."""
@@ -63,6 +68,10 @@ class Graph:
     def output(self, name: str, value: Value, shape: Sequence[int] = ()) -> None:
         """Declare an output, of a shape without the batch: the value that goes by another name within."""
         self.outputs.append((value.name, _declared(name, value.dtype, shape)))
+
+    def rename(self, value: Value, name: str) -> None:
+        """Have a value within go by a name that others can look for."""
+        self.renamed[value.name] = name
 
     def constant(self, value: Any, name: str | None = None) -> str:
         """Store numbers, or a list of strings; what has no name of its own is stored once."""
@@ -95,7 +104,7 @@ class Graph:
 
     def written(self, name: str, properties: dict[str, str]) -> bytes:
         """The graph as the bytes of an ONNX file, in which values have the names of the outputs they are."""
-        renamed: dict[str, str] = {}
+        renamed = dict(self.renamed)
         for value, declared in self.outputs:
             if value in renamed:  # A value that is several outputs is copied.
                 self.nodes.append(helper.make_node("Identity", [value], [declared.name]))

@@ -23,9 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count
+from darkbayes.export.backbone import Backbone
 from darkbayes.model import layers
 from darkbayes.model.base import Layer, Shape, layers_of, pair, shape_after, with_weights
-from darkbayes.onnxfile import SCHEMA
+from darkbayes.onnxfile import ENCODED, SCHEMA
 from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
 from darkbayes.tables.schema import ImageSchema, Schema, TableSchema
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
 
 
 def to_onnx(
-    student: Student, params: PyTree, schema: Schema | None = None, *, shape: Sequence[int] | None = None
+    student: Student,
+    params: PyTree,
+    schema: Schema | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    backbone: Backbone | None = None,
+    features: TableSchema | None = None,
 ) -> bytes:
     """The bytes of an ONNX file that predicts as a student with weights `params` does.
 
@@ -47,6 +54,8 @@ def to_onnx(
         params: the student's weights.
         schema: what the columns or images are, if the graph is to take them as they come.
         shape: where there is no schema, the shape of one input of the network.
+        backbone: what makes features of images, if the student reads those; it becomes part of the file.
+        features: how they are standardised, one column for each.
 
     Returns:
         The bytes.
@@ -68,9 +77,17 @@ def to_onnx(
         _check_head(student.head, schema.target)
     from darkbayes.export.graph import Graph
 
-    size = tuple(require_count("shape", length) for length in (shape if schema is None else schema.shape) or ())
+    if (backbone is None) != (features is None) or (backbone and schema and backbone.shape != schema.shape):
+        raise InvalidInput("to_onnx takes a backbone with how its features are standardised, and a schema of its size")
+    read = features or schema
+    size = tuple(require_count("shape", length) for length in (shape if read is None else read.shape) or ())
     graph, described = Graph(), _layers(student, params, size)
-    x = _written(graph, described, params, _inputs(graph, schema, size), size)
+    if schema is not None and backbone is not None and features is not None:
+        values = backbone.write(graph, graph.input("images", np.float32, schema.shape)).astype(np.float64)
+        (x,) = _numbers(graph, features, values)
+    else:
+        x = _inputs(graph, schema, size)
+    x = write_layers(graph, described, params, x, size)
     target, parts = student.head.write(graph, x)
     if schema is None:
         target.write_outputs(graph, parts)
@@ -105,20 +122,22 @@ def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[L
 def _inputs(graph: "Graph", schema: Schema | None, shape: tuple[int, ...]) -> "Value":
     """The network's inputs from those of the graph."""
     if schema is None:
-        return graph.input("x", np.float32, shape)
+        return graph.input(ENCODED, np.float32, shape)
     if isinstance(schema, ImageSchema):
         images = graph.input("images", np.float32, schema.shape)
         return (images - schema.center) / schema.scale
-    parts = _numbers(graph, schema) if schema.numbers else []
+    columns = [len(schema.numbers)]
+    parts = _numbers(graph, schema, graph.input("numbers", np.float64, columns)) if schema.numbers else []
     parts += [_categories(graph, schema)] if schema.categories else []
-    return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
+    encoded = parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
+    graph.rename(encoded, ENCODED)
+    return encoded
 
 
-def _numbers(graph: "Graph", schema: TableSchema) -> "list[Value]":
+def _numbers(graph: "Graph", schema: TableSchema, numbers: "Value") -> "list[Value]":
     """Standardised in double, as a small difference of large numbers may be all there is to know."""
     columns = schema.numbers
     center, scale, fill = np.asarray([(column.center, column.scale, column.fill) for column in columns]).T
-    numbers = graph.input("numbers", np.float64, [len(columns)])
     missing = graph.add("IsNaN", numbers)
     bent = schema.bent((numbers - center) / scale).astype(np.float32)
     parts = [graph.add("Where", missing, schema.bent((fill - center) / scale).astype(np.float32), bent)]
@@ -138,10 +157,10 @@ def _categories(graph: "Graph", schema: TableSchema) -> "Value":
     return graph.add("Equal", repeated, [name for column in names for name in column]).astype(np.float32)
 
 
-def _written(
+def write_layers(
     graph: "Graph", described: tuple[Layer, ...], params: Any, x: "Value", shape: Shape, name: str = ""
 ) -> "Value":
-    """What layers make of `x`, one after the other; `name` is that of the layer that they are part of."""
+    """Append what layers make of `x`, one after the other; `name` is that of the layer that they are part of."""
     for place, (layer, weights) in enumerate(with_weights(described, params)):
         x = _layer(graph, layer, weights, x, shape, f"{name}{place}")
         shape = shape_after(layer, weights, shape)
@@ -184,7 +203,7 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape,
             return np.maximum(x * by_channel("weight") + by_channel("bias"), by_channel("threshold"))
         case layers.Residual():
             body, shortcut = (
-                _written(graph, part, own, x, shape, f"{name}.{side}.")
+                write_layers(graph, part, own, x, shape, f"{name}.{side}.")
                 for (side, part), own in zip(layer.parts.items(), weights, strict=True)
             )
             return body + shortcut

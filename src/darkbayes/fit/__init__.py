@@ -9,9 +9,11 @@ from darkbayes.fit.choosing import Model as Model
 from darkbayes.fit.choosing import make_posterior as make_posterior
 from darkbayes.fit.exporting import export_folder as export_folder
 from darkbayes.fit.exporting import load_folder as load_folder
+from darkbayes.fit.features import prepare_features as prepare_features
 from darkbayes.fit.folder import fit_folder as fit_folder
 from darkbayes.fit.folder import guarantee_level as guarantee_level
 from darkbayes.fit.options import Options as Options
+from darkbayes.fit.options import for_images as for_images
 from darkbayes.fit.plugin import plug_in as plug_in
 from darkbayes.fit.prepare import Prepared as Prepared
 from darkbayes.fit.prepare import check_weights as check_weights

@@ -1,7 +1,7 @@
 """The automatic fit: from numbers to a student, with every choice made by measuring or by rule, and told.
 
-    the network        an MLP, and what its outputs say: the best of few on rows set aside (`choosing.py`); it takes
-                       images as rows of pixels, since eight chains of a CNN are too slow for a CPU
+    the network        an MLP, and what its outputs say: the best of few on rows set aside (`choosing.py`); of images
+                       a small CNN, or a residual network on a GPU (`kinds.py`)
     the prior          a Gaussian on each weight, the narrower the wider the layer; how narrow is chosen likewise
     the sampler        microcanonical chains on all rows (`teacher/microcanonical.py`), from the ends of optimisations;
                        where that is too much work, the default sampler on minibatches, tuned (`teacher/tuning.py`)
@@ -24,12 +24,13 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.fit import sharing
-from darkbayes.fit.choosing import Chosen, Model, choose_model, make_posterior
+from darkbayes.fit.choosing import Chosen, Model, cells, choose_model, make_posterior
+from darkbayes.fit.kinds import make_network
 from darkbayes.fit.lessons import taught
 from darkbayes.fit.options import Options
 from darkbayes.fit.pacing import affordable
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
-from darkbayes.model import Draw, Posterior, mlp
+from darkbayes.model import Draw, Posterior
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.progress import LOGGER
@@ -75,6 +76,9 @@ and its steps at least and at most."""
 WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
+CONVOLVED_WHOLE, CONVOLVED_STARTS, CONVOLVED_UPDATES = 1e8, 1_000, 10_000
+"""Of a small network that convolves: multiplications up to which every step is taken on all images, steps of each
+optimisation, and updates of the student, all of which cost more than those of others."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together if they are as many as usual, and the steps of each at
 least and at most."""
@@ -175,10 +179,10 @@ def fit(
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
-    cells = _cells(data, target, chosen.model)
+    work = cells(data, target, chosen.model)
     plan = _Plan(posterior, data, starts, target, queries, options)
-    if cells <= options.effort * WHOLE:
-        lengths = functools.partial(plan.in_time, _lengths(cells, options), distil_key, deadline)
+    if work <= options.effort * (CONVOLVED_WHOLE if options.network == "cnn" else WHOLE):
+        lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline)
         choices = lengths() if run is None else run.decide("student/choices", lambda: [lengths()])[0]
         parts, lessons = plan.on_all_rows(choices)
     else:
@@ -228,7 +232,8 @@ class _Plan(NamedTuple):
         options, queries = self.options, self.queries
         turns = (choices["steps"] - choices["burn_in"]) // every
         whole = choices.get("planned", turns)  # A plan that was shortened has fewer turns, and no more in each.
-        updates = max(1, round(slower(options.effort) * UPDATES / whole)) if options.max_steps is None else 1
+        lessons = CONVOLVED_UPDATES if options.network == "cnn" else UPDATES
+        updates = max(1, round(slower(options.effort) * lessons / whole)) if options.max_steps is None else 1
         student = make_student(self.target, options, turns * updates)
         kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
         settings = Settings(options.chains, QUERY_BATCH, every, reservoir=kept, reservoir_picks=picks)
@@ -272,7 +277,7 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float) -> Chosen:
     """The model, chosen once."""
     models = options.candidates(target)
-    models = [model for model in models if _cells(data, target, model) <= options.effort * WHOLE] or models
+    models = [model for model in models if cells(data, target, model) <= options.effort * WHOLE] or models
     if len(models) > 1 and options.time_budget is not None and CHOOSING_SHARE * options.time_budget < LEAST_CHOOSING:
         return Chosen(models[0], f"the simplest, as there is no time to choose in {options.time_budget:g} seconds")
 
@@ -284,21 +289,15 @@ def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | N
     return Chosen(Model(tuple(hidden), *others), decided["reason"], tuple(decided["tried"]))
 
 
-def _cells(data: Data, target: Target, model: Model) -> int:
-    """The work of a step on all rows: rows times weights."""
-    draw = jax.eval_shape(make_posterior(data, target, model).init, jax.random.key(0), data.x[:1])
-    return len(data.x) * sum(leaf.size for leaf in jax.tree.leaves(draw))
-
-
 def slower(effort: float) -> float:
     """How much of an effort goes into what pays less and less: ever longer chains and lessons."""
     return min(effort, effort**0.5)
 
 
-def _lengths(cells: int, options: Options) -> dict[str, Any]:
+def _lengths(work: int, options: Options) -> dict[str, Any]:
     """How long chains on all rows run, by the work that a step is: rows times weights."""
     # More chains than usual are more work, and not shorter: to take more is what a fit advises where there are too few.
-    wanted = options.effort * WORK / (cells * min(options.chains, Options.chains))
+    wanted = options.effort * WORK / (work * min(options.chains, Options.chains))
     steps = round(min(max(wanted, options.effort * LEAST_STEPS), slower(options.effort) * MOST_STEPS))
     reason = (
         "by the size of the table" if options.effort == 1 else f"by the size of the table and effort {options.effort:g}"
@@ -365,7 +364,8 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
     """
     number = max(STARTS, options.chains if options.max_steps is not None else 2 * options.chains)
     if start is None:
-        steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, *START_STEPS))
+        least, most = (CONVOLVED_STARTS, CONVOLVED_STARTS) if options.network == "cnn" else START_STEPS
+        steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, least, most))
         steps = steps if options.time_budget is None else math.ceil(min(options.time_budget / AMPLE, 1.0) * steps)
         steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))
         return sharing.optimised(posterior, data, key, number, steps)
@@ -378,7 +378,7 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head = target.head(options.head)
     optimiser: Any = FallingAdam(LEARNING_RATE, sharing.real(max(updates, 1)), CLIP)
-    return Student(mlp(options.student_hidden, head.width), head, optimiser)
+    return Student(make_network(options.network, options.student_hidden, head.width), head, optimiser)
 
 
 def table_queries(schema: TableSchema) -> Queries:

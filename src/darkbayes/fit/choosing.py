@@ -17,7 +17,8 @@ from darkbayes.compiled import compiled_soon
 from darkbayes.errors import Divergence
 from darkbayes.estimates import standard_error
 from darkbayes.fit import sharing
-from darkbayes.model import Posterior, mlp
+from darkbayes.fit.kinds import describe_network, make_network
+from darkbayes.model import Posterior
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.model.priors import ScaledGaussianPrior
 from darkbayes.outcomes import Target
@@ -51,10 +52,11 @@ class Model(NamedTuple):
     likelihood: str
     prior: float
     """The precision of the prior on biases; on weights it is so many times as large as a unit has inputs."""
+    network: str = "mlp"
+    """What kind of network it is (`KINDS`)."""
 
     def __str__(self) -> str:
-        layers = "no hidden layer" if not self.hidden else "hidden layers of " + ", ".join(map(str, self.hidden))
-        layers = layers.replace("layers", "layer") if len(self.hidden) == 1 else layers
+        layers = describe_network(self.network, self.hidden)
         return f"{layers} ({self.activation}), {self.likelihood}, prior precision {self.prior:g}"
 
 
@@ -72,8 +74,19 @@ class Chosen:
 def make_posterior(data: Data, target: Target, model: Model) -> Posterior:
     """What is believed of the weights of a model."""
     likelihood = target.likelihood(model.likelihood)
-    network = mlp(model.hidden, likelihood.width, ACTIVATIONS[model.activation])
+    network = make_network(model.network, model.hidden, likelihood.width, ACTIVATIONS[model.activation])
     return Posterior(network, likelihood, ScaledGaussianPrior(model.prior), num_data=len(data.x))
+
+
+def cells(data: Data, target: Target, model: Model) -> int:
+    """The work of a step on all rows: rows times weights."""
+    posterior = make_posterior(data, target, model)
+    draw = jax.eval_shape(posterior.init, jax.random.key(0), data.x[:1])
+    if model.network in ("cnn", "resnet"):
+        # There a weight is multiplied at many places.
+        each: Any = jax.jit(posterior.network.apply).lower(draw.network, data.x[:1]).cost_analysis()
+        return len(data.x) * round(each["flops"] / 2)
+    return len(data.x) * sum(leaf.size for leaf in jax.tree.leaves(draw))
 
 
 def candidates(
@@ -82,13 +95,15 @@ def candidates(
     activation: str | None = None,
     likelihood: str | None = None,
     prior: float | None = None,
+    network: str = "mlp",
 ) -> list[Model]:
     """What may be sampled where some of it is given, the simplest first; one prior for a network that was named."""
-    networks = NETWORKS if hidden is None else (tuple(hidden),)
+    several = ((), *NETWORKS[:2]) if network == "head" else NETWORKS
+    networks = several if hidden is None else (tuple(hidden),)
     kinds = target.likelihoods if likelihood is None else (likelihood,)
     priors = target.prior_precisions[: None if hidden is None else 1] if prior is None else (prior,)
     every = itertools.product(networks, kinds, priors)
-    return [Model(widths, activation or ACTIVATION, kind, precision) for widths, kind, precision in every]
+    return [Model(widths, activation or ACTIVATION, kind, precision, network) for widths, kind, precision in every]
 
 
 def choose_model(

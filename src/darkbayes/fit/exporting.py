@@ -12,7 +12,7 @@ from darkbayes.fit.automatic import make_student
 from darkbayes.fit.options import Options
 from darkbayes.metrics import Scores
 from darkbayes.runs import load_student
-from darkbayes.shipped import Shipped
+from darkbayes.shipped import MODEL, Shipped
 from darkbayes.student import Student
 from darkbayes.tables.images import read_image_batches
 from darkbayes.tables.schema import TableSchema
@@ -25,15 +25,18 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
 
 
 def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
-    """The student of a finished fit, its weights and its schema."""
+    """The student of a finished fit, its weights and its schema; of one on a backbone, the part after it."""
     schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
     stored = facts["options"]
     # Before there was a choice of heads there was one, which is now the last.
     options = Options(
-        student_hidden=tuple(stored["student_hidden"]), head=stored.get("head") or schema.target.heads[-1]
+        student_hidden=tuple(stored["student_hidden"]),
+        head=stored.get("head") or schema.target.heads[-1],
+        network=stored.get("network", "mlp"),
     )
     student = make_student(schema.target, options, updates=1)
-    params = load_student(folder / "student.safetensors", student, np.zeros((1, *schema.shape), np.float32))
+    shape = (facts["backbone"]["features"],) if "backbone" in facts else schema.shape
+    params = load_student(folder / "student.safetensors", student, np.zeros((1, *shape), np.float32))
     return student, params, schema
 
 
@@ -57,18 +60,21 @@ def export_folder(
         raise InvalidInput(f"--out {path} is a folder: name a file")
     if path.suffix.lower() != SUFFIXES[kind]:
         raise InvalidInput(f"--out {path} would be no {kind} file by its name: let it end in {SUFFIXES[kind]}")
+    whole = "backbone" in read_json(folder / "fit.json")
+    after = " of what comes after the backbone" if whole else ""
     if kind == "torch":
         from darkbayes.export import to_state_dict
 
         write_bytes(path, _torch_bytes(to_state_dict(student.network, params)))
-        return [f"{path}: a state dict, for torch.load(path, weights_only=True)"]
+        return [f"{path}: a state dict{after}, for torch.load(path, weights_only=True)"]
     if kind == "safetensors":
         if path != folder / "student.safetensors":
             write_bytes(path, (folder / "student.safetensors").read_bytes())
-        return [f"{path}: the weights by name"]
+        return [f"{path}: the weights{after} by name"]
     from darkbayes.export import to_onnx
 
-    content = to_onnx(student, params, schema)
+    # One on a backbone is in the folder as a whole.
+    content = (folder / MODEL).read_bytes() if whole else to_onnx(student, params, schema)
     if int8:
         return _export_int8(folder, content, schema, path, on)
     write_bytes(path, content)
@@ -85,7 +91,7 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     if schema.target.guarantee is not None:
         size += "; its guarantee was calibrated with weights in full, and evaluate tells what is left of it"
     if loss is None:
-        return [size, "what this loses is not known, for no rows were held out: measure it with --on FILE"]
+        return [size, "what this loses was not measured as it was fitted: measure it with --on FILE"]
     where = "the rows held out" if on is None else on
     return [size, f"log likelihood a row on {where}: {'lower' if loss >= 0 else 'higher'} by {abs(loss):.2g} nats"]
 

@@ -7,7 +7,8 @@ Besides the files of every run (`runs.py`):
     student.safetensors       the student's weights
     student.onnx              the student, with its schema inside
     held-out.safetensors      what student, teacher and plug-in network say of the rows held out
-    examples.json             the most uncertain of these rows, and examples.safetensors if they are images
+    examples.json             the most uncertain of these rows; of images also those it is sure of and the worst, which
+                              are in examples.safetensors
     dependence.json           predictions and uncertainty along each column
     excursions.json           the doubt of student and teacher far beyond what was seen
 """
@@ -30,6 +31,7 @@ from darkbayes.fit.automatic import Fitted, fit, predicted_by_draws, table_queri
 from darkbayes.fit.checks import drift, leaks
 from darkbayes.fit.choosing import Model, make_posterior
 from darkbayes.fit.insights import dependence, importance
+from darkbayes.fit.kinds import describe_network
 from darkbayes.fit.neighbour import compared, neighbour
 from darkbayes.fit.options import Options
 from darkbayes.fit.plugin import plug_in
@@ -47,6 +49,8 @@ LEAST_CALIBRATING = 100
 """Rows held out from which on there is a guarantee unless it is not wanted."""
 EXAMPLES = 12
 """Of the rows held out, how many of the most uncertain are told."""
+IMAGES = 8
+"""Of the images held out, how many it is surest of, least sure of for noise and for doubt, and most wrong about."""
 
 
 def fit_folder(
@@ -78,16 +82,20 @@ def fit_folder(
     schema, target = prepared.schema, prepared.schema.target
     began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     fit_key, plug_key = sharing.split(jax.random.key(seed), 2)
-    queries = table_queries(schema) if isinstance(schema, TableSchema) else None
+    table = schema if isinstance(schema, TableSchema) else prepared.features
+    queries = None if table is None else table_queries(table)
+    whole: Any = {"backbone": prepared.backbone, "features": prepared.features}
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
     wide = make_posterior(
-        prepared.train, target, Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0])
+        prepared.train,
+        target,
+        Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0], options.network),
     )
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
         trees = beside.submit(neighbour, prepared, seed)
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
-    content = to_onnx(fitted.student, fitted.params, schema)
+    content = to_onnx(fitted.student, fitted.params, schema, **whole)
     shipped = Shipped(out / MODEL, content=content)
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
     facts, rows = _facts(prepared, fitted), []
@@ -105,7 +113,10 @@ def fit_folder(
     if plug is not None and prepared.held_out is not None:
         draw, facts["plug_in_steps"] = plug.result()
         predictions = {
-            "student": shipped.predict(prepared.held_out_frame),  # pyright: ignore[reportArgumentType]
+            # The backbone has run on these images already.
+            "student": shipped.predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
+            if prepared.backbone is None
+            else target.own_unit(fitted.predict(prepared.held_out.x)),
             "sgld": target.own_unit(fitted.predict_teacher(prepared.held_out.x)),
             "sgd": target.own_unit(
                 predicted_by_draws(wide, jax.tree.map(lambda leaf: np.asarray(leaf)[None], draw), prepared.held_out.x)
@@ -115,11 +126,12 @@ def fit_folder(
         if (said := trees.result()) is not None:
             facts["neighbour"] = compared(said, predictions["student"], prepared.truth)
         _keep(prepared, predictions, out)
-        facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
+        if prepared.backbone is None:
+            facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
         if guarantee is not None:
             target, facts["guarantee"] = _guaranteed(prepared, predictions["student"], guarantee)
             schema = dataclasses.replace(schema, target=target)
-            content = to_onnx(fitted.student, fitted.params, schema)
+            content = to_onnx(fitted.student, fitted.params, schema, **whole)
     write_json(out / "schema.json", schema_to_json(schema))
     write_bytes(out / MODEL, content)
     write_json(out / "fit.json", facts)
@@ -129,8 +141,11 @@ def fit_folder(
 
 def _facts(prepared: Prepared, fitted: Fitted) -> dict[str, Any]:
     """What was fitted to what."""
-    target = prepared.schema.target
+    target, options = prepared.schema.target, fitted.options
+    after = f" on the features of {prepared.facts['backbone']['name']}" if prepared.backbone else ""
+    networks = [describe_network(options.network, widths) for widths in (options.hidden or (), options.student_hidden)]
     return prepared.facts | {
+        "networks": [f"a network with {words}{after}" for words in networks],
         "task": target.task,
         "target": target.name,
         "options": dataclasses.asdict(fitted.options),
@@ -217,16 +232,30 @@ def _int8_loss(prepared: Prepared, student: Prediction, content: bytes) -> float
 
 
 def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]]:
-    """The rows of which the student is least sure, in a form for JSON."""
+    """The rows of which the student is least sure, in a form for JSON; of images, by group."""
     frame = prepared.held_out_frame
 
-    def values(k: int) -> dict[str, Any] | None:
-        if not isinstance(frame, dict):
-            return None
+    def values(k: int) -> dict[str, Any]:
+        assert isinstance(frame, dict)
         row = {name: column[k] for name, column in frame.items()}
         return {
             name: None if cell is None or cell != cell else cell for name, cell in row.items()
         }  # NaN is unlike itself.
 
-    chosen = np.argsort(prediction.uncertainty)[::-1][:EXAMPLES].tolist()
-    return [{"row": k, "place": prepared.places[k], "values": values(k)} for k in chosen]
+    order = np.argsort(prediction.uncertainty)[::-1]
+    if isinstance(frame, dict):
+        return [{"row": k, "place": prepared.places[k], "values": values(k)} for k in order[:EXAMPLES].tolist()]
+    noise, doubt = prediction.parts
+    whole = np.maximum(noise + doubt, np.finfo(np.float32).tiny)
+    # By size and by share: most images of which it is unsure have some of both.
+    groups = {
+        "sure": order[::-1],
+        "noise": np.argsort(noise**2 / whole)[::-1],
+        "doubt": np.argsort(doubt**2 / whole)[::-1],
+        "worst": np.argsort(prediction.log_prob(prepared.truth)),
+    }
+    return [
+        {"row": k, "place": prepared.places[k], "values": None, "group": group}
+        for group, rows in groups.items()
+        for k in rows[:IMAGES].tolist()
+    ]

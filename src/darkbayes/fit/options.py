@@ -2,10 +2,16 @@
 
 import dataclasses
 
+import jax
+
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.fit.choosing import Model, candidates
+from darkbayes.fit.kinds import ARTICLES, KINDS, LEAST_SIDE, MOST_CONVOLVED, check_widths, usual_widths
 from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
+
+IMAGE_PRIOR = 0.01
+"""Of networks for images: what an image shows is hardly ever in doubt, which a narrower prior would not believe."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +38,12 @@ class Options:
     """How the teacher's outputs speak of the target, one of `Target.likelihoods`."""
     head: str | None = None
     """How the student's do, one of `Target.heads`."""
+    network: str = "mlp"
+    """What kind both networks are, one of `darkbayes.fit.kinds.KINDS`, and what their widths are said in."""
 
     def __post_init__(self) -> None:
+        if self.network not in KINDS:
+            raise InvalidInput(f"network must be one of {', '.join(KINDS)}, not {self.network!r}")
         for name in ("hidden", "student_hidden"):
             widths = getattr(self, name)
             if widths is None and name == "hidden":
@@ -42,6 +52,7 @@ class Options:
                 raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
             for width in widths:
                 require_count(f"a width in {name}", width)
+            check_widths(self.network, widths)
         if self.activation is not None and self.activation not in ACTIVATIONS:
             raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         require_count("chains", self.chains)
@@ -59,4 +70,44 @@ class Options:
 
     def candidates(self, target: Target) -> list[Model]:
         """All models that these options allow."""
-        return candidates(target, self.hidden, self.activation, self.likelihood, self.prior)
+        return candidates(target, self.hidden, self.activation, self.likelihood, self.prior, self.network)
+
+
+def for_images(options: Options, shape: tuple[int, ...], images: int, network: str = "auto") -> tuple[Options, str]:
+    """The options of a fit to images, with what follows from their size and the device where it is not given.
+
+    Args:
+        options: those given.
+        shape: channels, height and width of an image, or one number of features of a backbone.
+        images: how many there are.
+        network: one of those for images, or "auto".
+
+    Returns:
+        The options, and the choice in one line.
+    """
+    if len(shape) == 1:
+        return dataclasses.replace(
+            options, network="head"
+        ), "sampled is a network on the features, and not the backbone"
+    kind, why = network, "as asked for"
+    if network == "auto":
+        kind, why = _kind(shape, images)
+    hidden, student = options.hidden, options.student_hidden
+    if usual := usual_widths(kind, shape):
+        hidden, student = hidden or usual[0], usual[1] if student == Options.student_hidden else student
+    note = f"the network is {ARTICLES[kind]} ({why}; --network chooses another)"
+    return dataclasses.replace(
+        options, network=kind, hidden=hidden, student_hidden=student, prior=options.prior or IMAGE_PRIOR
+    ), note
+
+
+def _kind(shape: tuple[int, ...], images: int) -> tuple[str, str]:
+    """The kind of network for images, and why."""
+    device = jax.default_backend()
+    if min(shape[1:]) < LEAST_SIDE:
+        return "mlp", "images are too small to convolve"
+    if device != "cpu":
+        return "resnet", f"there is a {device.upper()}"
+    if images > MOST_CONVOLVED:
+        return "mlp", "for so many images a CPU is too slow to sample convolutions"
+    return "cnn", "small enough for a CPU to sample"

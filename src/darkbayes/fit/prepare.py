@@ -11,6 +11,7 @@ import numpy as np
 
 from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
+from darkbayes.export import Backbone
 from darkbayes.outcomes import OUTCOMES, ClassTarget, Target
 from darkbayes.outcomes.base import Choice
 from darkbayes.tables.columns import Column, Table, frame_of, require_columns, target_of
@@ -43,6 +44,10 @@ class Prepared(NamedTuple):
     """Every choice, in words."""
     facts: dict[str, Any]
     """Numbers for the report."""
+    backbone: Backbone | None = None
+    """What makes features of images, if those are learned from."""
+    features: TableSchema | None = None
+    """How they are standardised, one column for each."""
 
 
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ Inputs have the batch in front, then one axis for rows, or channels, height and 
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +18,9 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.base import Layer, Pair, Shape, applied, build, pair
 from darkbayes.types import Array, Key
+
+FEW_SHIFTS = 100
+"""Pixels of a window up to which a convolution is one product of matrices on a CPU."""
 
 
 def exact_gelu(x: Array) -> Array:
@@ -112,6 +116,35 @@ class Conv2d(Layer):
         padding = "SAME" if self.padding == "same" else self.padding
         window = self.kernel_size, self.stride, padding, self.dilation, self.groups, self.bias
         return eqx.nn.Conv2d(shape[0], self.outputs, *window, key=key)
+
+    def apply(self, weights: Any, x: Array) -> Array:
+        if (
+            not self.is_product(weights)
+            or math.prod(pair(self.kernel_size)) > FEW_SHIFTS
+            or jax.default_backend() != "cpu"
+        ):
+            return super().apply(weights, x)
+        # In a compiled loop, a CPU convolves ten times as fast by one product of matrices, and chains side by side too.
+        sums = self.product(weights.weight, jnp.moveaxis(x, 1, -1))
+        return jnp.moveaxis(sums if weights.bias is None else sums + weights.bias.reshape(-1), -1, 1)
+
+    def is_product(self, weights: Any) -> bool:
+        """Whether `product` is what the layer computes, but for its bias."""
+        return self.groups == 1 and pair(self.dilation) == (1, 1) and isinstance(weights, eqx.nn.Conv2d)
+
+    def product(self, weight: Array, x: Array) -> Array:
+        """The convolution as one product of matrices, of the windows of images with their channels last."""
+        (high, wide), (down, right) = pair(self.kernel_size), pair(self.stride)
+        x = jnp.pad(x, [(0, 0), *self.edges, (0, 0)])
+        rows, columns = (x.shape[1] - high) // down + 1, (x.shape[2] - wide) // right + 1
+        shifted = [
+            x[:, top : top + down * (rows - 1) + 1 : down, left : left + right * (columns - 1) + 1 : right]
+            for top in range(high)
+            for left in range(wide)
+        ]
+        kernel = weight.transpose(2, 3, 1, 0).reshape(-1, self.outputs)
+        sums = jnp.concatenate(shifted, axis=-1).reshape(-1, len(kernel)) @ kernel
+        return sums.reshape(len(x), rows, columns, self.outputs)
 
     @property
     def edges(self) -> list[Pair]:

@@ -10,6 +10,12 @@ In each trial, on the same images and network:
                     it had not seen
     student         one network of the same size, distilled from the first of these teachers while it samples
 
+A filter that is followed by filter response norm predicts the same at any size, so that the size of its weights has its
+prior's law under the posterior, too. There chains begin: each filter of a trained network is brought to the size that
+the prior gives it, far above the one that training leaves it with, and chains need not walk there for most of a run.
+Their steps are in units of that size; those of all other weights, of which few move what the network says a lot, are
+shorter.
+
 They are scored on test images; on corrupted ones, as CIFAR-10-C has them (Hendrycks and Dietterich, 2019), computed
 here; and by how well uncertainty tells images of other data sets from them. Every network, and every few seconds of a
 teacher, is stored as soon as it is done, so that a run that is ended after any ten minutes goes on by ``--resume``.
@@ -21,22 +27,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 import darkbayes as db
-from darkbayes.baselines import SGD, Dropout
+from darkbayes.baselines import SGD, Dropout, raise_if_diverged
 from darkbayes.data import augmentation, load
 from darkbayes.files import write_arrays
 from darkbayes.metrics import auroc, brier, ece, error, gain_kept, log_likelihood
-from darkbayes.model import computed_in, layers
+from darkbayes.model import by_products, computed_in, layers
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper.common import Row, falling_adam, part
 from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import row
 from darkbayes.student.loop import DistillationState
+from darkbayes.teacher.chain import each
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key, PyTree
 
@@ -80,21 +88,27 @@ class Preset:
     dropout_rate: float = 0.1
     dropout_draws: int = 50
     chains: int = 4
+    ensemble: int = (
+        4  # Of the networks that chains begin at; all of them are an ensemble of their own, if they are more.
+    )
     teachers: tuple[str, ...] = ("sghmc", "sghmc cyclical", "sghmc cold", "sghmc cyclical cold", "sgld", "sgld cold")
     """Each a sampler, and how it runs; the first teaches the student."""
-    step_size: float = 8e-7
+    step_size: float = 1e-6  # Of a filter, in units of its size squared.
+    cold_step_size: float | None = None  # Below a temperature of one; None for the same.
+    rest: float = 0.3  # The step size of the other weights, in units of `step_size`.
     friction: float = 0.1
     peak: float = 4.0  # The step size at the start of a cycle, in units of `step_size`.
-    cycle: int = 4_000
-    steps: int = 80_000  # Of the first teacher; the others take a quarter as many after burn-in.
-    burn_in: int = 8_000
-    thin: int = 400
+    cycle: int = 1_000
+    steps: int = 40_000  # Of the first teacher.
+    other_steps: int = 8_000  # Of the others.
+    burn_in: int = 4_000
+    thin: int = 250
     kept: int = 20  # Draws of each chain that predict shifted images, and from which those that teach are picked.
     picks: int = 1
-    temperatures: tuple[float, ...] = (0.3, 0.1, 0.03)  # Among which a pilot run chooses.
-    pilot_steps: int = 12_000
+    temperatures: tuple[float, ...] = (0.3, 0.1, 0.03)  # Among which a pilot run chooses, if there are several.
+    pilot_steps: int = 6_000
     learning_rate: float = 2e-3  # Of the student's Adam, which falls to zero along a cosine.
-    query_batch: int = 128
+    query_batch: int = 256
     noise: float = 16.0  # The standard deviation of the noise on a quarter of the queries, in levels of a pixel.
 
     def rounded(self, steps: int) -> int:
@@ -127,7 +141,9 @@ class Experiment:
         self.keys = dict(zip(("sgd", "dropout", "teach", "pilot"), jax.random.split(key, 4), strict=True))
         self.data, self.held_out, self.shifts = images(preset, run.quiet)
         prior = db.priors.GaussianPrior(preset.prior_precision)
-        self.posterior = db.Posterior(self._network(CLASSES), db.outcomes.Softmax(CLASSES), prior, len(self.data.x))
+        in_turn = jax.default_backend() == "cpu"  # As is quicker for products: a GPU has them all at once.
+        network, likelihood = self._network(CLASSES), db.outcomes.Softmax(CLASSES)
+        self.posterior = db.Posterior(network, likelihood, prior, len(self.data.x), in_turn)
         moved = augmentation.compose(augmentation.crop(4), augmentation.flip())
         self.augment = moved if preset.augment else None
         near = db.queries.augmented(moved)
@@ -140,21 +156,23 @@ class Experiment:
         body = db.resnet(outputs, preset.depth, preset.width).layers or ()
         pool = [layers.AvgPool2d(preset.pool)] if preset.pool > 1 else []
         network = db.sequential([layers.Standardise(preset.center, preset.scale), *pool, *body])
-        return computed_in(network, preset.compute)
+        return computed_in(by_products(network), preset.compute)
 
     def predictions(self) -> dict[str, dict[str, np.ndarray]]:
         """What each method says: log probabilities of the test images and of each shift, and expected entropies."""
         preset, only = self.preset, self.preset.only
-        all_said = {"sgd": self._once("sgd", lambda: self._said_by(self.member(0)))}
+        all_said = {"sgd": self._once("sgd", lambda: self._said_by(self.members(1)))}
         if only in (None, "ensemble"):
-            all_said["ensemble"] = self._once("ensemble", lambda: self._said_by(*self.members()))
-        if only in (None, "dropout"):
-            all_said["dropout mc"] = self._once("dropout-mc", lambda: self._said_by(self.passes()))
+            for number in dict.fromkeys((min(preset.ensemble, preset.chains), preset.chains)):
+                name = "ensemble" if number <= preset.ensemble else f"ensemble {number}"
+                all_said[name] = self._once(name.replace(" ", "-"), partial(self._said_by, self.members(number)))
         for name in preset.teachers if only is None else preset.teachers[: only == "student"]:
             said = self._once(name.replace(" ", "-"), partial(self.taught, name))
             for method in (name, "student"):
                 own = part(said, method)
                 all_said |= {method: own} if own else {}
+        if only in (None, "dropout"):
+            all_said["dropout mc"] = self._once("dropout-mc", lambda: self._said_by(self.passes()))
         return all_said
 
     def _once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -164,15 +182,16 @@ class Experiment:
         rate = optax.cosine_decay_schedule(self.preset.sgd_rate, self.preset.sgd_steps)
         return optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(rate, momentum=0.9))
 
-    def member(self, place: int) -> PyTree:
-        """One network of the ensemble, along an axis of its own."""
-        method = SGD(
-            self.posterior, self._optimiser(), self.preset.sgd_steps, self.preset.batch_size, augment=self.augment
-        )
-        return self._fitted(f"member-{place}", method, jax.random.fold_in(self.keys["sgd"], place))
+    def members(self, number: int | None = None) -> PyTree:
+        """The first networks at which chains begin, or all, along an axis; they are trained side by side."""
+        preset, in_turn = self.preset, self.posterior.in_turn
+        method = SGD(self.posterior, self._optimiser(), preset.sgd_steps, preset.batch_size, augment=self.augment)
+        keys = jax.vmap(partial(jax.random.fold_in, self.keys["sgd"]))(jnp.arange(preset.chains))
 
-    def members(self) -> list[PyTree]:
-        return [self.member(place) for place in range(self.preset.chains)]
+        def train(keys: Key, data: Data) -> PyTree:
+            return each(lambda key: method.train(key, data), keys, in_turn=in_turn)
+
+        return jax.tree.map(lambda leaf: leaf[:number], self._fitted("members", train, keys))
 
     def passes(self) -> PyTree:
         """Draws of dropout."""
@@ -180,24 +199,24 @@ class Experiment:
         common: Any = {"rate": rate, "augment": self.augment}
         method = Dropout(self.posterior, self._optimiser(), steps, self.preset.batch_size, **common)
         fit_key, draw_key = jax.random.split(self.keys["dropout"])
-        fitted = at(0, self._fitted("dropout-weights", method, fit_key))
+        fitted = self._fitted("dropout-weights", method.train, fit_key)
         return method.draws(draw_key, fitted, self.preset.dropout_draws)
 
-    def _fitted(self, name: str, method: Any, key: Key) -> PyTree:
-        """What a method is fitted to, along an axis of its own; fitted once."""
-        like = jax.eval_shape(self.posterior.init, key, self.data.x)
+    def _fitted(self, name: str, train: Callable[[Key, Data], PyTree], key: Key) -> PyTree:
+        """What `train` makes of the data, once."""
 
         def fit() -> dict[str, Any]:
-            return {f"{place:03}": leaf for place, leaf in enumerate(jax.tree.leaves(method.fit(key, self.data)))}
+            fitted = jax.jit(train)(key, self.data)
+            raise_if_diverged(fitted)
+            return {f"{place:03}": leaf for place, leaf in enumerate(jax.tree.leaves(fitted))}
 
         stored = self._once(name, fit)
-        return jax.tree.unflatten(
-            jax.tree.structure(like), [jnp.asarray(stored[name])[None] for name in sorted(stored)]
-        )
+        like = jax.eval_shape(self.posterior.init, self.keys["sgd"], self.data.x)
+        return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(stored[name]) for name in sorted(stored)])
 
-    def _said_by(self, *draws: PyTree) -> dict[str, np.ndarray]:
+    def _said_by(self, draws: PyTree) -> dict[str, np.ndarray]:
         """What draws predict together, of test images and of each shift."""
-        predict = partial(db.predict_draws, self.posterior, together(*draws))
+        predict = partial(db.predict_draws, self.posterior, draws)
         return {name: value for kind, x in self._asked().items() for name, value in said(kind, predict, x).items()}
 
     def _asked(self) -> dict[str, Array]:
@@ -207,7 +226,7 @@ class Experiment:
         """A teacher's predictions, by their average over all draws or, of shifts, by those kept; and its student's."""
         preset, first = self.preset, name == self.preset.teachers[0]
         temperature = self.temperature() if "cold" in name else 1.0
-        steps = preset.steps if first else preset.burn_in + (preset.steps - preset.burn_in) // 4
+        steps = preset.steps if first else preset.other_steps
         student, state = self.sampled(name, temperature, steps, teach=first)
         draws = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), state.reservoir.slots)  # pyright: ignore[reportOptionalMemberAccess]
         parts = self._said_by(draws)
@@ -226,13 +245,15 @@ class Experiment:
         """A teacher at its end, and its student, who learns next to nothing unless it is to `teach`."""
         preset, cyclical, length = self.preset, "cyclical" in name, self.preset.rounded(steps)
         thin = preset.cycle if cyclical else preset.thin
-        rate: Any = {"step_size": preset.step_size, "temperature": temperature}
+        size = preset.step_size if temperature == 1.0 else preset.cold_step_size or preset.step_size
+        rate: Any = {"step_size": size, "temperature": temperature}
         if cyclical:
-            peak = preset.peak * preset.step_size
-            rate = db.schedules.cyclical(peak, preset.cycle, temperature=temperature)._asdict()
+            rate = db.schedules.cyclical(preset.peak * size, preset.cycle, temperature=temperature)._asdict()
         friction = {} if name.startswith("sgld") else {"friction": preset.friction}
-        sampler: Any = getattr(db.samplers, name.split()[0])(**rate, **friction)
-        start: Any = together(*self.members())
+        precision = preset.prior_precision / temperature
+        start = at_prior(self.members(), precision)
+        sampler = getattr(db.samplers, name.split()[0])(**rate, **friction)
+        sampler = in_units(sampler, units(at(0, start), precision, preset.rest))
         lengths: Any = {"batch_size": preset.batch_size, "burn_in": preset.burn_in, "thin": thin}
         chain = db.minibatch_chain(self.posterior, sampler, *self.data, **lengths, start=start, augment=self.augment)
         rounds = (length - preset.burn_in) // thin
@@ -254,6 +275,8 @@ class Experiment:
     def temperature(self) -> float:
         """The one below 1 at which chains that never saw the validation images predict them best."""
         preset = self.preset
+        if len(preset.temperatures) == 1:
+            return preset.temperatures[0]
 
         def chosen() -> dict[str, Any]:
             pilot = dataclasses.replace(preset, on="validation")
@@ -267,9 +290,39 @@ class Experiment:
         return self.run.decide(f"{self.folder}temperature", chosen)["temperature"]
 
 
-def together(*draws: PyTree) -> PyTree:
-    """Draws one after the other along their first axis."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *draws)
+def sizes(draw: PyTree, size: Callable[[eqx.nn.Conv2d], Array], other: float) -> PyTree:
+    """A tree like a draw, with `size` for the weights of each convolution and `other` for all the rest."""
+
+    def spread(node: Any) -> PyTree:
+        number = size(node) if isinstance(node, eqx.nn.Conv2d) else jnp.float32(other)
+        return jax.tree.map(lambda leaf: number.reshape(-1, *[1] * (leaf.ndim - 1)) if number.ndim else number, node)
+
+    return jax.tree.map(spread, draw, is_leaf=lambda node: isinstance(node, eqx.nn.Conv2d))
+
+
+def units(draw: PyTree, precision: float, rest: float) -> PyTree:
+    """The size that the prior gives a filter, for each of its weights; the root of `rest` for all other weights."""
+    return sizes(draw, lambda conv: jnp.sqrt(jnp.float32((conv.weight[0].size + 1) / precision)), rest**0.5)
+
+
+def at_prior(draws: PyTree, precision: float) -> PyTree:
+    """Draws that predict the same, each filter of which has the size that the prior gives it."""
+
+    def scaled(draw: PyTree) -> PyTree:
+        def own(conv: eqx.nn.Conv2d) -> Array:
+            bias: Any = conv.bias
+            squares = jnp.sum(conv.weight**2, axis=(1, 2, 3)) + jnp.ravel(bias) ** 2
+            return jnp.sqrt((conv.weight[0].size + 1) / precision / squares)
+
+        return jax.tree.map(jnp.multiply, draw, sizes(draw, own, 1.0))
+
+    return jax.vmap(scaled)(draws)
+
+
+def in_units(sampler: Any, units: PyTree) -> optax.GradientTransformationExtraArgs:
+    """A sampler that walks in coordinates in which each weight is divided by its unit, which changes no posterior."""
+    scaled = optax.stateless(lambda updates, params: jax.tree.map(jnp.multiply, updates, units))
+    return optax.chain(scaled, sampler, scaled)
 
 
 def said(kind: str, predict: Callable[[Array], Any], x: Array) -> dict[str, np.ndarray]:

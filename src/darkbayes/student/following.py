@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+from jax.sharding import Mesh
+
+from darkbayes.mesh import agreed, laid, whole
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis
 from darkbayes.student.loop import DistillationState, Settings, Snapshot, distillation, steps_of
@@ -36,6 +40,7 @@ def distil(
     steps: int,
     settings: Settings | None = None,
     monitor: Any = None,
+    mesh: Mesh | None = None,
     quiet: bool = False,
 ) -> Distilled:
     """Sample with `chain` for `steps` steps, burn-in included, and teach `student` all the while.
@@ -44,6 +49,8 @@ def distil(
         chain, student, queries: the teacher, the student, and where it asks.
         key, steps: where the randomness comes from, and the steps of each chain, burn-in included.
         settings, monitor: how to run it, and inputs at which the two are compared meanwhile; see `distillation`.
+        mesh: devices, of all processes, that divide the chains among them, see `mesh.device_mesh`; every process calls
+            this with the same arguments, and each gets the whole result.
         quiet: no progress bar.
 
     Returns:
@@ -62,8 +69,14 @@ def distil(
     """
     parts = distillation(chain, student, queries, settings, monitor)
     parts.check_steps(steps)
-    parts = parts.paced()
-    state, curve = follow(parts, parts.init(key), steps, label=None if quiet else "distilling")
+    parts = parts.paced(lambda measure: bool(agreed(measure()) if mesh else measure()))
+    label = None if quiet or jax.process_index() else "distilling"
+    if mesh is None:
+        state, curve = follow(parts, parts.init(key), steps, label=label)
+    else:
+        divided = parts.on(mesh)
+        state, curve = follow(divided, divided.init(laid(key, mesh)), steps, label=label)
+        state = whole(state)
     return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
 
 

@@ -21,10 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.mesh import CHAIN, agreed, kept, laid
 from darkbayes.model.base import as_floats
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
@@ -125,6 +127,29 @@ class Distillation(eqx.Module):
     """Inputs at which the two are compared while it runs."""
     updates: Array | None = None
     """Those in the student's turn where their number may change without compiling anew; else the settings say it."""
+    mesh: Mesh | None = eqx.field(default=None, static=True)
+    """The devices that share the run; None for one."""
+
+    def on(self, mesh: Mesh) -> "Distillation":
+        """The same for the devices of a mesh, which divide the chains, and the rows, among them."""
+        share = mesh.shape[CHAIN]
+        if self.settings.num_chains % share:
+            raise InvalidInput(
+                f"num_chains={self.settings.num_chains} must be a multiple of the mesh's {share} devices"
+            )
+        return dataclasses.replace(laid(self, mesh, len(self.chain.inputs)), mesh=mesh)
+
+    def _held(self, state: DistillationState) -> DistillationState:
+        """The state where it belongs on the mesh: what is each chain's own along its axis, all else everywhere."""
+        if self.mesh is None:
+            return state
+
+        def held(part: Any, *own: str) -> Any:
+            chains = kept({name: getattr(part, name) for name in own}, self.mesh, CHAIN)
+            return kept(part._replace(**dict.fromkeys(own)), self.mesh)._replace(**chains)
+
+        parts = {"teacher": held(state.teacher, "states", "failure"), "trace": held(state.trace, "values")}
+        return held(state._replace(**dict.fromkeys(parts)), "reservoir")._replace(**parts)
 
     @compiled_briefly
     def init(self, key: Key) -> DistillationState:
@@ -140,7 +165,7 @@ class Distillation(eqx.Module):
         predictions = self._predictions(teacher.draws, self.monitor)
         sums = average_init(predictions), trace_init(predictions)
         taught = students, optimisers, none, none - 1, jnp.zeros(self.settings.restarts)
-        return DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught)
+        return self._held(DistillationState(update_key, keep_key, teacher, reservoir, *sums, *taught))
 
     @compiled_briefly
     def renewed(self, key: Key, state: DistillationState) -> DistillationState:
@@ -157,7 +182,7 @@ class Distillation(eqx.Module):
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
         """Advance the chains alone."""
-        return state._replace(teacher=burn(self.chain, state.teacher, steps))
+        return self._held(state._replace(teacher=burn(self.chain, state.teacher, steps)))
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
@@ -170,7 +195,7 @@ class Distillation(eqx.Module):
                 loss.dtype
             )
             state = self._keep(state._replace(loss=state.loss + (loss - state.loss) / passed))
-            return state, mean + (loss - mean) / (number + 1)
+            return self._held(state), mean + (loss - mean) / (number + 1)
 
         return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(self.settings.restarts)))
 
@@ -228,9 +253,12 @@ class Distillation(eqx.Module):
         keys, number = jax.random.split(key, self.settings.num_chains), self.settings.reservoir_picks
         present = state.teacher.draws
         picked = jax.vmap(lambda key, kept, now: reservoir_pick(key, kept, number, now))(keys, state.reservoir, present)
-        return jax.tree.map(
-            lambda now, past: jnp.concatenate([now, past.reshape(len(now) * number, *now.shape[1:])]), present, picked
-        )
+
+        # Chain by chain, so that none of them need leave the device that has it.
+        def join(now: Array, past: Array) -> Array:
+            return jnp.concatenate([now[:, None], past], axis=1).reshape(len(now) * (1 + number), *now.shape[1:])
+
+        return jax.tree.map(join, present, picked)
 
     def _keep(self, state: DistillationState) -> DistillationState:
         """Offer the present draws to the reservoirs, and what they predict to the running average and the trace."""
@@ -254,7 +282,8 @@ class Distillation(eqx.Module):
     def divergences(self, state: DistillationState) -> Array:
         """KL(teacher so far || student) of each student, mean over the monitored inputs."""
         student, x = self.student, self.monitor
-        return jax.vmap(lambda params: jnp.mean(student.divergence(params, state.average, x)))(state.students)
+        divergences = jax.vmap(lambda params: jnp.mean(student.divergence(params, state.average, x)))(state.students)
+        return kept(divergences, self.mesh)
 
     def best(self, state: DistillationState) -> PyTree:
         """The weights of the student that is closest to the teacher at the monitored inputs."""
@@ -327,13 +356,15 @@ def run_rounds(
 ) -> Iterator[Snapshot]:
     """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
     done, burnt = steps_of(state.teacher.step), steps_of(state.teacher.begun) + int(chain.burn_in)
-    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, min(burnt, steps) - done):
+    agree = int if getattr(parts, "mesh", None) is None else agreed
+    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, min(burnt, steps) - done, agree=agree):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
     # None of a run that has gone on with new chains already.
     passed, rounds = (max(one - burnt, 0) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
     every, carry = max(1, math.isqrt(rounds) // 2), (state, np.zeros(()))
-    for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, done=passed, every=every):
+    common: Any = {"done": passed, "every": every, "agree": agree}
+    for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, **common):
         state = carry[0]
         raise_on_failure(chain, state.teacher)
         failed = np.atleast_1d(state.failed_update)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.schema import Frame
+from darkbayes.tables.schema import Coded, Frame
 
 _GAPS = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
 MISSING = frozenset(_GAPS)  # Texts that say that a value is missing.
@@ -193,19 +193,20 @@ def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
     return values, dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite") | wrong
 
 
-def _categories(cells: Any, known: tuple[str, ...]) -> tuple[np.ndarray, dict[int, str]]:
+def _categories(cells: Any, known: tuple[str, ...]) -> tuple[Any, dict[int, str]]:
     read = functools.partial(category_of, known=known)
     if not isinstance(cells, np.ndarray):
         pa = arrow()
         if pa.types.is_boolean(cells.type):
             cells = pa.compute.if_else(cells, TRUTH[1], TRUTH[0])
         if not is_number(cells.type):
-            distinct, codes = coded(trimmed(cells))
-            return objects(map(read, distinct))[codes], {}
+            # Each text is read once, whatever space there is around it.
+            distinct, codes = coded(cells)
+            return Coded(objects(map(read, distinct)), codes), {}
         cells = floats(cells)
     if cells.dtype.kind in "iuf":
         distinct, codes = np.unique(cells.astype(np.float64), return_inverse=True)
-        return objects(map(read, distinct.tolist()))[codes], {}
+        return Coded(objects(map(read, distinct.tolist())), codes), {}
     return _each(cells, read, np.empty(len(cells), object))
 
 
@@ -269,6 +270,7 @@ def floats(values: Any) -> np.ndarray:
 def coded(values: Any) -> tuple[list[str | None], np.ndarray]:
     """The different strings, None as the last of them, and the number of each row's."""
     pa = arrow()
+    values = values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
     chunked = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
     dictionary = chunked.dictionary_encode().unify_dictionaries().combine_chunks()
     names = [*dictionary.dictionary.to_pylist(), None]

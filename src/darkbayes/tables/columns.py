@@ -143,7 +143,7 @@ def _read(table: Table, wanted: Mapping[str, Any], rows: np.ndarray | None) -> F
         row, reason = strays[0]
         place = table.place(row if rows is None else int(rows[row]))
         raise InvalidInput(f"{table.source}: {place}: {reason}: correct it, or leave it empty if the value is missing")
-    return frame
+    return {name: np.asarray(values) for name, values in frame.items()}
 
 
 def require_distinct(names: Sequence[str], source: str) -> None:

@@ -52,7 +52,8 @@ class Block:
     def lines(self, rows: int) -> np.ndarray:
         """The line in which each row begins, blank lines left out; `rows` is how many there are."""
         newlines = self.data.count(b"\n")
-        if not rows or (b'"' not in self.data and newlines == rows):
+        # Every line end ends a row if there are as many of both.
+        if not rows or newlines == rows:
             return np.arange(self.line, self.line + rows)
         ends = row_ends(self.data, self.delimiter)
         starts = np.concatenate([[0], ends[:-1] + 1])
@@ -140,8 +141,7 @@ class CsvFile:
             ended = not self._more()
             if ended and self._rest and not self._rest.endswith(b"\n"):
                 self._rest += b"\n"
-            ends = row_ends(self._rest, self.delimiter) if b'"' in self._rest else [self._rest.rfind(b"\n")]
-            cut = int(ends[-1]) + 1 if len(ends) else 0
+            cut = last_row_end(self._rest, self.delimiter) + 1
             data, self._rest = self._rest[:cut], self._rest[cut:]
             if (ended and self._rest) or len(self._rest) > MOST_ROW:
                 raise self._unclosed(self._line + data.count(b"\n"))
@@ -179,15 +179,34 @@ def row_ends(data: bytes, delimiter: str) -> np.ndarray:
     >>> row_ends(b'a,"b\nc"\nd,e\n', ",")
     array([ 7, 11])
     """
+    quotes = _paired_quotes(data, delimiter)
+    if quotes is None:
+        return _walked(data, delimiter)
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+    return newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+
+
+def last_row_end(data: bytes, delimiter: str) -> int:
+    """The last of `row_ends`, which is found sooner than all; -1 if there is none."""
+    quotes = _paired_quotes(data, delimiter) if b'"' in data else np.empty(0, np.int64)
+    if quotes is None:
+        return int(max(_walked(data, delimiter), default=-1))
+    end = data.rfind(b"\n")
+    while end >= 0 and np.searchsorted(quotes, end) % 2:
+        # All line ends since the quote that is open here are within it.
+        end = data.rfind(b"\n", 0, int(quotes[np.searchsorted(quotes, end) - 1]))
+    return end
+
+
+def _paired_quotes(data: bytes, delimiter: str) -> np.ndarray | None:
+    """Where quotes are, if every second one opens a field, or goes on after a doubled one, and the others close it."""
     values = np.frombuffer(data, np.uint8)
-    newlines, quotes = np.flatnonzero(values == _NEWLINE), np.flatnonzero(values == _QUOTE)
+    quotes, beside = np.flatnonzero(values == _QUOTE), np.zeros(256, bool)
+    beside[[ord(delimiter), _NEWLINE, _QUOTE]] = True
     opening, closing = quotes[::2], quotes[1::2]
     before = values[opening[opening > 0] - 1]
     after = values[closing[closing < len(values) - 1] + 1]
-    # Whether every second quote opens a field, or goes on after a doubled quote, and the others close it.
-    if all(np.isin(side, (ord(delimiter), _NEWLINE, _QUOTE)).all() for side in (before, after)):
-        return newlines[np.searchsorted(quotes, newlines) % 2 == 0]
-    return _walked(data, delimiter)
+    return quotes if beside[before].all() and beside[after].all() else None
 
 
 def _walked(data: bytes, delimiter: str) -> np.ndarray:
@@ -203,12 +222,14 @@ def _walked(data: bytes, delimiter: str) -> np.ndarray:
 
 def _universal(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """A file's bytes, with line ends that are all alike."""
-    ends = io.IncrementalNewlineDecoder(None, translate=True)
+    held = b""
     for chunk in chunks:
-        # It takes texts alone; in Latin-1 every byte is a letter.
-        if text := ends.decode(chunk.decode("latin-1")):
-            yield text.encode("latin-1")
-    yield ends.decode("", final=True).encode()
+        # What a carriage return at the end means, the next chunk tells.
+        data, held = (held + chunk)[: -1 if chunk.endswith(b"\r") else None], b"\r" * chunk.endswith(b"\r")
+        if data:
+            yield data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+    if held:
+        yield b"\n"
 
 
 def _require_utf8(path: str, data: bytes, line: int) -> None:

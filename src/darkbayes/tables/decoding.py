@@ -20,7 +20,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import arrow
 
 Source = Path | bytes  # A file, or the content of one.
-BLOCK = 8 * 2**20  # Bytes that are read at a time.
+BLOCK = 4 * 2**20  # Bytes that are read at a time.
 UTF8, WESTERN = "utf-8", "cp1252"
 ZIP, ZSTD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}

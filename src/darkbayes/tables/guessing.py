@@ -115,7 +115,7 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     if is_number(values.type):
         return Column("number", floats(values))
     if pa.types.is_boolean(values.type):
-        return Column("boolean", read_cells({name: values}, {name: ()})[0][name])
+        return Column("boolean", np.asarray(read_cells({name: values}, {name: ()})[0][name]))
     if is_text(values.type):
         texts = trimmed(values)
         try:
@@ -276,7 +276,7 @@ def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishe
         if typed:
             return _unusable(name, f"dates, which are no {kind}: leave the choice of its kind out", cells)
         if kind == "category":
-            column = Column("text", read_cells({name: cells}, {name: ()})[0][name])
+            column = Column("text", np.asarray(read_cells({name: cells}, {name: ()})[0][name]))
         else:
             words = Words(name)
             column = Column("words", words.read(cells)[0], cells=cells, source=words)

@@ -1,8 +1,9 @@
 """Images in folders, one folder per class, as arrays of one size.
 
 The size is the most common one among the images. If it has a side longer than `MOST_SIDE`, it is scaled down until it
-has none; images of another size are stretched to it. Images are grey if all of them are, and in three colours
-otherwise. Transparent parts show white, of an animation the first picture counts, and photographs stand upright.
+has none; images of another size are scaled until they cover it, and cut at the edges. Images are grey if all of them
+are, and in three colours otherwise. Transparent parts show white, of an animation the first picture counts, and
+photographs stand upright.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,15 +33,15 @@ _ORIENTATION, _ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageFolder:
-    """The images of a folder with one subfolder per class."""
+class ImageFiles:
+    """The image files of a folder with one subfolder per class, of which the headers were read."""
 
-    images: np.ndarray
-    """uint8, ``[images, channels, height, width]``."""
+    paths: list[Path]
     labels: np.ndarray
     """The class of each, as `Target.encode` takes it."""
-    paths: list[Path]
     classes: tuple[str, ...]
+    sizes: list[tuple[int, int]]
+    """Height and width of each, upright."""
     notes: list[str]
     """Every choice, in words."""
 
@@ -48,6 +49,29 @@ class ImageFolder:
     def numbered(self) -> bool:
         """Whether the classes are whole numbers."""
         return all(_is_integer(name) for name in self.classes)
+
+    def size(self, most: int) -> tuple[int, int]:
+        """The most common size, scaled down if it has a side of more than so many pixels."""
+        counts = Counter(self.sizes)
+        common = max(counts, key=lambda size: (counts[size], size))
+        share = min(most / max(common), 1.0)
+        return max(1, round(common[0] * share)), max(1, round(common[1] * share))
+
+    def fitted(self, size: tuple[int, int]) -> str:
+        """What becomes of the images where all are brought to one size, in words."""
+        others = sum(each != size for each in self.sizes)
+        cut = sum(abs(height * size[1] - width * size[0]) > max(size) for height, width in self.sizes)
+        scaled = f"; those of another size ({others}) are scaled to it" if others else ""
+        cut_off = f", and what then is too wide or high is cut off at both edges ({cut})" if cut else ""
+        return f"images are of {size[0]} by {size[1]} pixels high and wide{scaled}{cut_off}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFolder(ImageFiles):
+    """The images of such a folder."""
+
+    images: np.ndarray
+    """uint8, ``[images, channels, height, width]``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +102,16 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
     return path.is_dir() and any(_images_in(folder) for folder in _folders_in(path))
 
 
-def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
-    """Read the images of a folder that has a subfolder per class; hidden files and other kinds are passed over."""
+def list_image_folder(path: str | os.PathLike[str]) -> ImageFiles:
+    """What the headers say of the images of a folder with a subfolder per class; hidden files and other kinds are
+    passed over.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The files and their classes; what cannot be an image, or is too large, is refused by its name.
+    """
     paths, labels, notes = _by_class(Path(path))
     counts = Counter(labels)
     if len(counts) == 1:
@@ -89,15 +121,29 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
         raise InvalidInput(f"{path} has {len(paths)} images: {needed}")
     fewest, most = min(counts.values()), max(counts.values())
     notes.insert(0, f"{len(paths)} images of {len(counts)} classes: {fewest} to {most} each")
-    (height, width), note = _common_size(list(_read(paths, _size)))
-    notes.append(note)
-    images = np.empty((len(paths), 3, height, width), np.uint8)
-    for k, image in enumerate(_read(paths, lambda path: _decoded(path, height, width))):
+    if single := [str(image) for image, label in zip(paths, labels, strict=True) if counts[label] == 1]:
+        notes.append(f"the only image of its class is learned from, and never tested: {first_of(single)}")
+    headers = list(_read(paths, _header))
+    for number, words in (
+        (sum(header.turned for header in headers), "turned upright, as their cameras say"),
+        (sum(header.transparent for header in headers), "transparent in parts, which show white"),
+    ):
+        notes += [f"{number} {'is' if number == 1 else 'are'} {words}"] if number else []
+    return ImageFiles(paths, objects(labels), tuple(counts), [header.size for header in headers], notes)
+
+
+def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
+    """Read the images of a folder that has a subfolder per class; hidden files and other kinds are passed over."""
+    files = list_image_folder(path)
+    height, width = size = files.size(MOST_SIDE)
+    images = np.empty((len(files.paths), 3, height, width), np.uint8)
+    for k, image in enumerate(_read(files.paths, lambda path: _decoded(path, height, width, crop=True))):
         images[k] = image
     if _is_grey(images):
         images = np.ascontiguousarray(images[:, :1])
-    notes.append("they are grey" if images.shape[1] == 1 else "they are in three colours")
-    return ImageFolder(images, objects(labels), paths, tuple(counts), notes)
+    colours = "they are grey" if images.shape[1] == 1 else "they are in three colours"
+    notes = [*files.notes, files.fitted(size), colours]
+    return ImageFolder(files.paths, files.labels, files.classes, files.sizes, notes, images)
 
 
 def infer_image_schema(folder: ImageFolder, target: Any, rows: np.ndarray | None = None) -> ImageSchema:
@@ -111,13 +157,13 @@ def infer_image_schema(folder: ImageFolder, target: Any, rows: np.ndarray | None
     if not scale:
         raise InvalidInput(f"all images are of the one value {center:g}: there is nothing to tell them apart")
     _, channels, height, width = folder.images.shape
-    return ImageSchema(channels, height, width, center, scale, target)
+    return ImageSchema(channels, height, width, center, scale, target, crop=True)
 
 
 def image_array(source: Path | bytes, schema: ImageSchema) -> np.ndarray:
     """One image, a file or its content, as a schema has them: uint8, ``[channels, height, width]``."""
     try:
-        image = _decoded(source, schema.height, schema.width)
+        image = _decoded(source, schema.height, schema.width, schema.crop)
     except _unreadable() as problem:
         name = "what was given" if isinstance(source, bytes) else source
         raise InvalidInput(f"{name} cannot be read as an image: {problem}") from None
@@ -154,6 +200,10 @@ class ImageBatches:
     @property
     def estimate(self) -> int:
         return len(self._paths) - len(self.bad)
+
+    def each(self, work: Callable[[ImageBatch], Any]) -> Iterator[Any]:
+        """What is made of each batch, in their order."""
+        return map(work, self)
 
     def __iter__(self) -> Iterator[ImageBatch]:
         self.bad, self.num_rows = [], 0
@@ -219,7 +269,9 @@ def _by_class(path: Path) -> tuple[list[Path], list[str], list[str]]:
             empty.append(folder.name)
     if not by_class:
         kinds = f"({', '.join(SUFFIXES)})"
-        raise InvalidInput(f"{path} has no subfolders with images {kinds}: put those of each class into one of its own")
+        loose = "".join(f"; {image} lies in none" for image in _images_in(path)[:1])
+        remedy = "put those of each class into one of its own"
+        raise InvalidInput(f"{path} has no subfolders with images {kinds}{loose}: {remedy}")
     notes = [f"folders without images are left out: {listed(empty)}"] if empty else []
     if beside := _images_in(path):
         notes.append(f"{len(beside)} image{'s' if len(beside) > 1 else ''} outside the folders of classes: not read")
@@ -274,10 +326,23 @@ def _opened(source: Path | io.BytesIO) -> Any:
     return image
 
 
-def _size(path: Path) -> tuple[int, int]:
+class _Header(NamedTuple):
+    """What an image says of itself before it is decoded."""
+
+    size: tuple[int, int]
+    turned: bool
+    transparent: bool
+
+
+def _header(path: Path) -> _Header:
     with _opened(path) as image:
-        turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
-        return image.size if turned else image.size[::-1]
+        orientation = image.getexif().get(_ORIENTATION, 1)
+        size = image.size if orientation in _ON_THEIR_SIDE else image.size[::-1]
+        return _Header(size, orientation in range(2, 9), _is_transparent(image))
+
+
+def _is_transparent(image: Any) -> bool:
+    return image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
 
 
 def _read(paths: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
@@ -293,22 +358,8 @@ def _read(paths: Sequence[Path], read: Callable[[Path], Any]) -> Iterator[Any]:
         raise InvalidInput(f"{count} cannot be read as images: {first_of(unreadable)}. Delete or replace them")
 
 
-def _common_size(sizes: list[tuple[int, int]]) -> tuple[tuple[int, int], str]:
-    """The most common size, or what is left of it if it is large; and what happens to the images."""
-    counts = Counter(sizes)
-    common = max(counts, key=lambda size: (counts[size], size))
-    share = min(MOST_SIDE / max(common), 1.0)
-    size = max(1, round(common[0] * share)), max(1, round(common[1] * share))
-    pixels = f"{size[0]} by {size[1]} pixels high and wide"
-    if size != common:
-        return size, f"images are scaled down to {pixels}: the most common size is {common[0]} by {common[1]}"
-    others = len(sizes) - counts[common]
-    stretched = f"; those of another size ({others}) are stretched to it" if others else ""
-    return size, f"images are of {pixels}{stretched}"
-
-
-def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:
-    """An image as uint8 ``[3, height, width]``."""
+def _decoded(source: Path | bytes, height: int, width: int, crop: bool) -> np.ndarray:
+    """An image as uint8 ``[3, height, width]``: scaled until it covers that and cut at the edges, or else stretched."""
     pillow = _pillow()
     with _opened(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
         image = pillow.ImageOps.exif_transpose(opened)
@@ -316,12 +367,13 @@ def _decoded(source: Path | bytes, height: int, width: int) -> np.ndarray:
             # Sixteen bits for each grey, of which Pillow's own conversion would cut off all beyond 255.
             deep = np.asarray(image)
             image = pillow.Image.fromarray((deep / 257 if deep.max() > 255 else deep).astype(np.uint8))
-        elif image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        elif _is_transparent(image):
             image = image.convert("RGBA")
             image = pillow.Image.alpha_composite(pillow.Image.new("RGBA", image.size, "white"), image)
         image = image.convert("RGB")
     if image.size != (width, height):
-        image = image.resize((width, height), pillow.Image.Resampling.BILINEAR)
+        resize = pillow.ImageOps.fit if crop else pillow.Image.Image.resize
+        image = resize(image, (width, height), pillow.Image.Resampling.BILINEAR)
     return np.moveaxis(np.asarray(image, np.uint8), -1, 0)
 
 

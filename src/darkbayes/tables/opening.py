@@ -5,8 +5,9 @@ one table, whose rows are counted through.
 """
 
 import abc
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -19,6 +20,7 @@ from darkbayes.tables.csvfile import BadRow, Block, open_csv
 from darkbayes.tables.decoding import Source, name_of
 from darkbayes.tables.formats import kind_of, load
 
+PARQUET = (".parquet", ".pq")  # How the names of Parquet files end.
 BUFFER = 2**20  # Bytes of a Parquet file's column that are read at a time.
 ROWS = 2**16  # Rows of a part of a file that does not decide itself.
 FilePath = str | os.PathLike[str]
@@ -46,6 +48,10 @@ class Part(NamedTuple):
     share: float
 
 
+Piece = Callable[[], Part]
+_NOTHING: Mapping[str, Any] = {}
+
+
 class Rows(abc.ABC):
     """The rows of a file.
 
@@ -63,9 +69,20 @@ class Rows(abc.ABC):
     unit: Literal["line", "row"] = "row"
     notes: list[str]
 
+    def parts(self, wanted: Sequence[str]) -> Iterator[Part]:
+        """The rows, from the first on."""
+        return (piece() for piece in self.pieces(wanted))
+
     @abc.abstractmethod
-    def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
-        """The rows, from the first on; of a CSV file `numbers` are read as such where all of a part are."""
+    def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
+        """What makes the parts, each by itself and on any thread.
+
+        Args:
+            wanted: the columns to read.
+            rows: of a part, where the file does not decide it.
+            known: what some columns are (`TableSchema.wanted`). Numbers of a CSV file are read as such where all of a
+                part are, and of categories each text is kept once.
+        """
 
 
 class CsvRows(Rows):
@@ -79,16 +96,26 @@ class CsvRows(Rows):
         with open_csv(source, *self._how) as file:
             self.names, self.delimiter = list(file.names), file.delimiter
 
-    def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
+    def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
         pa = arrow()
         size = len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
         with open_csv(self._source, *self._how) as file:
             at = {name: place for place, name in enumerate(file.names)}
-            types = {at[name]: pa.float64() if name in numbers else pa.string() for name in wanted}
+            types = {at[name]: pa.string() for name in wanted}
+            types |= {at[name]: pa.float64() for name, kind in known.items() if kind is None}
+            types |= {
+                at[name]: pa.dictionary(pa.int32(), pa.string())
+                for name, kind in known.items()
+                if isinstance(kind, tuple)
+            }
+
+            def piece(block: Block, share: float) -> Part:
+                table, lines, bad = parse_rows(block, len(at), types)
+                return Part({name: table.column(str(at[name])) for name in wanted}, lines, bad, share)
+
             for block in file.blocks():
                 self.notes = file.notes
-                table, lines, bad = parse_rows(block, len(at), types)
-                yield Part({name: table.column(str(at[name])) for name in wanted}, lines, bad, file.share(size))
+                yield functools.partial(piece, block, file.share(size))
 
 
 class ParquetRows(Rows):
@@ -101,32 +128,36 @@ class ParquetRows(Rows):
             self.types = {field.name: field.type for field in file.schema_arrow}
         require_distinct(self.names, self.name)
 
-    def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
-        start = 1
-        with open_parquet(self._source) as file:
-            for batch in file.iter_batches(rows, columns=list(wanted), use_threads=False):
+    def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
+        start, coded = 1, [name for name, kind in known.items() if isinstance(kind, tuple)]
+        with open_parquet(self._source, coded) as file:
+            for batch in file.iter_batches(rows, columns=list(wanted)):
                 lines = np.arange(start, start := start + batch.num_rows)
-                share = (start - 1) / file.metadata.num_rows
-                yield Part({name: plain(batch.column(name)) for name in wanted}, lines, [], share)
+                cells = _plain({name: batch.column(name) for name in wanted}, known)
+                yield functools.partial(Part, cells, lines, [], (start - 1) / file.metadata.num_rows)
 
 
 class LoadedRows(Rows):
-    """Those of a file that is read as a whole."""
+    """Those of columns in memory."""
 
-    def __init__(self, path: Path, kind: str, layout: Layout):
-        how = {name: layout.get(name) for name in ("query", "sheet", "encoding")}
-        self.name, (self.names, cells, self.notes) = name_of(path), load(path, kind, **how)
+    def __init__(self, name: str, names: list[str], cells: Sequence[Any], notes: list[str]):
+        self.name, self.names, self.notes = name, names, notes
         require_distinct(self.names, self.name)
         self._cells = dict(zip(self.names, cells, strict=True))
         self.types = {name: each.type for name, each in self._cells.items() if not isinstance(each, np.ndarray)}
         self._rows = len(cells[0]) if cells else 0
 
-    def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
+    def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
         for start in range(0, self._rows, rows):
             end = min(start + rows, self._rows)
-            cells = {name: self._cells[name][start:end] for name in wanted}
-            cells = {name: each if isinstance(each, np.ndarray) else plain(each) for name, each in cells.items()}
-            yield Part(cells, np.arange(start + 1, end + 1), [], end / self._rows)
+            cells = _plain({name: self._cells[name][start:end] for name in wanted}, known)
+            yield functools.partial(Part, cells, np.arange(start + 1, end + 1), [], end / self._rows)
+
+
+def _plain(cells: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns without dictionaries of what is stored once, unless they are known to be categories."""
+    coded = [name for name, each in cells.items() if isinstance(each, np.ndarray) or isinstance(known.get(name), tuple)]
+    return {name: each if name in coded else plain(each) for name, each in cells.items()}
 
 
 class JoinedRows(Rows):
@@ -146,24 +177,30 @@ class JoinedRows(Rows):
         joined = f"{len(self._files)} files are joined, and their rows counted through: {names}"
         return [joined, *(note for file in self._files for note in file.notes)]
 
-    def parts(self, wanted: Sequence[str], rows: int = ROWS, numbers: Sequence[str] = ()) -> Iterator[Part]:
+    def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
         start = 1
         for place, file in enumerate(self._files):
-            for part in file.parts(wanted, rows, numbers):
+            for piece in file.pieces(wanted, rows, known):
+                part = piece()  # How many rows it has, the next must know.
                 lines = np.arange(start, start := start + len(part.lines))
                 bad = [BadRow(row.line, row.reason, f"{file.name} {row.unit}") for row in part.bad]
-                yield Part(part.cells, lines, bad, (place + part.share) / len(self._files))
+                yield functools.partial(Part, part.cells, lines, bad, (place + part.share) / len(self._files))
 
 
-def open_rows(source: FilePath | bytes | Sequence[FilePath], **layout: Unpack[Layout]) -> Rows:
-    """The rows of a file, of its content (CSV or Parquet), or of several files with the same columns."""
+def open_rows(source: Any, **layout: Unpack[Layout]) -> Rows:
+    """The rows of a file, or of its content (CSV or Parquet); of several files with the same columns, or of a folder
+    with parts in Parquet; or of a table or a record batch of arrow."""
+    pa = arrow()  # Without it no file is read, and that is said first.
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return LoadedRows("the table", source.schema.names, source.columns, [])
+    if isinstance(source, str | os.PathLike):
+        source = parts_in(Path(source)) or source
     if isinstance(source, list | tuple):
         if not source:
             raise InvalidInput("no file is named: give one at least")
         files = [open_rows(path, **layout) for path in source]
         return files[0] if len(files) == 1 else JoinedRows(files)
-    arrow()  # Without it no file is read, and that is said first.
-    content: Source = source if isinstance(source, bytes) else existing(source)  # pyright: ignore[reportArgumentType]
+    content: Source = source if isinstance(source, bytes) else existing(source)
     if isinstance(content, Path) and not content.is_file():
         # A pipe can be read once alone.
         content = content.read_bytes()
@@ -179,14 +216,23 @@ def open_rows(source: FilePath | bytes | Sequence[FilePath], **layout: Unpack[La
                 raise InvalidInput(f"{content} is a CSV file: leave out the {name} {asked!r}")
         return CsvRows(content, layout.get("delimiter"), layout.get("encoding"))
     assert isinstance(content, Path)
-    return LoadedRows(content, kind, layout)
+    how = {name: layout.get(name) for name in ("query", "sheet", "encoding")}
+    return LoadedRows(name_of(content), *load(content, kind, **how))
+
+
+def parts_in(path: Path) -> list[Path]:
+    """The Parquet files of a folder, by name, as many engines write a table; what they hide is passed over."""
+    files = sorted(path.glob("*")) if path.is_dir() else []
+    return [file for file in files if file.suffix in PARQUET and not file.name.startswith((".", "_"))]
 
 
 def existing(path: FilePath) -> Path:
     """A path that leads to a file, or an error."""
     path = Path(path)
     if path.is_dir():
-        raise InvalidInput(f"{path} is a folder, not a table: give a CSV or a Parquet file")
+        raise InvalidInput(
+            f"{path} is a folder, not a table: give a CSV or a Parquet file, or a folder of Parquet files"
+        )
     if not path.exists():
         raise InvalidInput(f"{path} is not there: give a CSV or a Parquet file")
     return path
@@ -202,12 +248,12 @@ def is_parquet(content: bytes) -> bool:
     return content.startswith(b"PAR1")
 
 
-def open_parquet(source: Source) -> Any:
-    """A Parquet file that is open for reading."""
+def open_parquet(source: Source, coded: Sequence[str] = ()) -> Any:
+    """A Parquet file that is open for reading; of `coded` columns each text is kept once."""
     pa = arrow()
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
     try:
-        return pa.parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
+        return pa.parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False, read_dictionary=list(coded))
     except (pa.ArrowInvalid, OSError) as problem:
         raise InvalidInput(f"{name_of(source)} cannot be read as Parquet: {problem}") from None
 

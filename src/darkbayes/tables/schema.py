@@ -17,8 +17,10 @@ was made of them, so that nobody who has a frame need know.
 """
 
 import dataclasses
+import functools
+from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -29,8 +31,59 @@ REACH = 10.0
 A student knows of its teacher's doubt where it has asked. So it asks within this reach, and whatever lies farther out
 is taken to be at its end: the doubt there holds from there on.
 """
-Frame = dict[str, np.ndarray]
+Frame = dict[str, Any]
 Stored = TypeVar("Stored")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coded:
+    """A frame's column of categories in which each text is kept once.
+
+    To numpy it is an array of strings and None.
+
+    >>> colours = Coded.of(np.asarray(["red", None, "red"], object))
+    >>> colours.names.tolist(), colours.codes.tolist(), colours[1:].tolist()
+    (['red', None], [0, 1, 0], [None, 'red'])
+    """
+
+    names: np.ndarray
+    """Those that there are, of which some may not occur, or be there twice."""
+    codes: np.ndarray
+    """The place of each row's among them."""
+    dtype: ClassVar[Any] = np.dtype(object)
+
+    @classmethod
+    def of(cls, values: Any) -> "Coded":
+        """Those of an array, unless they are coded."""
+        if isinstance(values, cls):
+            return values
+        texts = values.tolist()
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        return cls(np.fromiter(places, object, len(places)), np.fromiter(map(places.get, texts), np.int64, len(texts)))  # pyright: ignore[reportArgumentType]
+
+    def counts(self) -> "Counter[str | None]":
+        """How often each text occurs that does."""
+        counts: Counter[str | None] = Counter()
+        for name, count in zip(self.names.tolist(), np.bincount(self.codes, minlength=len(self.names)), strict=True):
+            counts[name] += int(count)
+        return +counts
+
+    def are(self, texts: Any) -> np.ndarray:
+        """Whether each is one of these."""
+        return np.asarray([name in texts for name in self.names.tolist()], bool)[self.codes]
+
+    def tolist(self) -> list[str | None]:
+        return self.names[self.codes].tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.names[self.codes]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self.codes[rows]
+        return Coded(self.names, codes) if isinstance(codes, np.ndarray) else self.names[codes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +103,10 @@ class Number:
     """The range that was seen."""
     whole: bool
     """Whether all values were whole numbers."""
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether all values lie in the range that was seen, and none is missing."""
+        return bool(values.min(initial=self.high) >= self.low and values.max(initial=self.low) <= self.high)
 
     def unlike(self, value: float) -> str:
         """How a value is unlike all that were seen."""
@@ -111,7 +168,7 @@ class TableSchema:
     def categories(self) -> tuple[Category, ...]:
         return tuple(column for column in self.columns if isinstance(column, Category))
 
-    @property
+    @functools.cached_property
     def ends(self) -> np.ndarray:
         """The range of every number that was seen, standardised: ``[2, numbers]``."""
         ends = [[(end - column.center) / column.scale for column in self.numbers for end in (column.low, column.high)]]
@@ -164,29 +221,46 @@ class TableSchema:
             matrices["categories"] = np.frompyfunc(lambda text: "" if text is None else text, 1, 1)(texts)
         return matrices
 
-    def bent(self, scaled: Any) -> Any:
+    def bent(self, scaled: Any, ends: Any = None) -> Any:
         """Standardised numbers as a network gets them: as they are inside the range that was seen, and beyond it less
-        and less far out. An array, or a value of an ONNX graph that is being written."""
+        and less far out. An array, of one column with its `ends`, or a value of an ONNX graph that is being written."""
         if self.reach is None:
             return np.maximum(np.minimum(scaled, FARTHEST), -FARTHEST)
-        low, high = self.ends
+        low, high = self.ends if ends is None else ends
         return bend(scaled, low, high, self.reach)
 
     def encode(self, frame: Frame) -> np.ndarray:
         """The network's inputs, ``[rows, width]``, in float32."""
-        matrices, parts = self.matrices(frame), []
-        if self.numbers:
-            values, numbers = matrices["numbers"], self.numbers
-            missing = np.isnan(values)
-            filled = np.where(missing, [column.fill for column in numbers], values)
+        encoded = np.zeros((len(next(iter(frame.values()), ())), *self.shape), np.float32)
+        done = len(self.numbers)
+        for place, (column, ends) in enumerate(zip(self.numbers, self.ends.T, strict=True)):
+            values = np.asarray(frame[column.name], np.float64)
+            missing, inside = False, column.holds(values)
             # What overflows is far beyond the reach, and ends there.
             with np.errstate(over="ignore"):
-                scaled = (filled - [column.center for column in numbers]) / [column.scale for column in numbers]
-            parts += [self.bent(scaled), missing[:, [column.flagged for column in numbers]]]
-        for k, column in enumerate(self.categories):
+                scaled = (values - column.center) / column.scale
+            if not inside:
+                # Few rows need to be filled or bent, at a price that all would pay.
+                missing = np.isnan(values)
+                scaled[missing] = (column.fill - column.center) / column.scale
+                beyond = np.flatnonzero((scaled < ends[0]) | (scaled > ends[1]))
+                scaled[beyond] = self.bent(scaled[beyond], ends)
+            encoded[:, place] = scaled
+            if column.flagged:
+                encoded[:, done] = missing
+                done += 1
+        flat, starts = encoded.reshape(-1), np.arange(len(encoded)) * encoded.shape[1]
+        for column in self.categories:
+            texts = Coded.of(frame[column.name])
             names = [*column.categories, ""] if column.flagged else list(column.categories)
-            parts.append(matrices["categories"][:, k, None] == np.asarray(names, object))
-        return np.concatenate(parts, axis=1, dtype=np.float32)
+            inputs = {name: place for place, name in enumerate(names, done)}
+            places = np.asarray([inputs.get(name or "", -1) for name in texts.names.tolist()], np.int64)
+            place = places[texts.codes]
+            there = starts + place
+            # One place in a long row of all is found sooner than one by row and column.
+            flat[there if place.min(initial=0) >= 0 else there[place >= 0]] = 1.0
+            done += len(names)
+        return encoded
 
     def outside(self, frame: Frame) -> dict[str, np.ndarray]:
         """In a column of its own, what of each row is unlike all that was seen, in words; None where nothing is.
@@ -197,22 +271,21 @@ class TableSchema:
         >>> schema.outside(rows)["outside"].tolist()
         [None, "size 30 is above 1; colour 'green' is unknown", 'size -2 is below 0']
         """
-        reasons: dict[int, list[str]] = {}
+        texts = np.full(len(next(iter(frame.values()), ())), None, object)
         for column in self.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                # Most batches hold nothing new, which a set finds out soonest.
-                new = set(values.tolist()).difference(column.categories, [None] * column.flagged)
-                apart = np.flatnonzero([value in new for value in values.tolist()] if new else [])
+                values = Coded.of(values)
+                apart = np.flatnonzero(~values.are({*column.categories, *[None] * column.flagged}))
             else:
-                values = values.astype(np.float64)
+                values = np.asarray(values, np.float64)
+                if column.holds(values):
+                    continue
                 within = (values >= column.low) & (values <= column.high)
                 apart = np.flatnonzero(~within & ~(np.isnan(values) & column.flagged))
-            for row in apart.tolist():
-                reasons.setdefault(row, []).append(f"{column.name} {column.unlike(values[row])}")
-        texts = np.full(len(next(iter(frame.values()), ())), None, object)
-        for row, parts in reasons.items():
-            texts[row] = "; ".join(parts)
+            for row, value in zip(apart.tolist(), values[apart].tolist(), strict=True):
+                reason = f"{column.name} {column.unlike(value)}"
+                texts[row] = reason if texts[row] is None else f"{texts[row]}; {reason}"
         return {"outside": texts}
 
 
@@ -227,6 +300,9 @@ class ImageSchema:
     scale: float
     """What is subtracted from every value, and what it is divided by."""
     target: Any
+    crop: bool = False
+    """Whether images of another size are scaled until they cover this one, and cut; those of older files are
+    stretched."""
 
     @property
     def shape(self) -> tuple[int, ...]:

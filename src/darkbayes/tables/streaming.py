@@ -5,9 +5,13 @@ reads numbers at once; a block in which a cell is no number is read again as tex
 """
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Unpack
+import functools
+import itertools
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
@@ -17,8 +21,11 @@ from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_c
 from darkbayes.tables.csvfile import BadRow
 from darkbayes.tables.marks import Marked
 from darkbayes.tables.moments import Dates
-from darkbayes.tables.opening import FilePath, Layout, Rows, no_rows, open_rows
-from darkbayes.tables.schema import Category, Frame, TableSchema
+from darkbayes.tables.opening import FilePath, Layout, Part, Piece, Rows, no_rows, open_rows
+from darkbayes.tables.schema import Category, Coded, Frame, TableSchema
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Unlike:
@@ -35,23 +42,32 @@ class Unlike:
     def __init__(self, schema: TableSchema):
         self._schema = schema
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._examples: dict[str, dict[str, None]] = {}
+        self._examples: dict[str, dict[Any, None]] = {}
 
     def add(self, frame: Frame) -> None:
         for column in self._schema.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                counts = Counter(values.tolist())
+                counts = Coded.of(values).counts()
                 missing = counts.pop(None, 0)
                 new = {text: count for text, count in counts.items() if text not in column.categories}
                 if new:
                     self._counts["unknown", column.name] += sum(new.values())
                     examples = self._examples.setdefault(column.name, {})
                     examples.update(dict.fromkeys(list(new)[: SHOWN - len(examples)]))
+            elif column.holds(values):
+                continue
             else:
                 missing = int(np.isnan(values).sum())
                 self._counts["beyond", column.name] += int(((values < column.low) | (values > column.high)).sum())
             self._counts["missing", column.name] += 0 if column.flagged else missing
+
+    def join(self, more: "Unlike") -> None:
+        """Count what another has counted of later rows."""
+        self._counts += more._counts
+        for name, others in more._examples.items():
+            examples = self._examples.setdefault(name, {})
+            examples.update(dict.fromkeys([text for text in others if text not in examples][: SHOWN - len(examples)]))
 
     def notes(self, names: Sequence[str]) -> list[str]:
         """What there is to know of the rows so far, in words, and of the columns that came but not to the fit."""
@@ -83,7 +99,8 @@ def _rows(number: int) -> str:
     return "1 row" if number == 1 else f"{number:,} rows"
 
 
-BATCH_ROWS, BATCH_CELLS = 16_384, 2**21  # Rows of a batch, or fewer for them to have no more cells than this.
+BATCH_ROWS, BATCH_CELLS = 2**16, 2**21  # Rows of a batch, or fewer for them to have no more cells than this.
+MOST_WORKERS = 16  # Threads that read and predict; each has some parts in memory.
 KEPT_BAD = 1000  # Bad rows of which the reason is kept; the others are counted.
 
 
@@ -152,6 +169,30 @@ class Batches:
         self._read, self._share = 0, 0.0
         self._unlike = Unlike(self._schema)
 
+    def each(self, work: Callable[[Batch], Result]) -> Iterator[Result]:
+        """What is made of the rows, in their order: of some at a time, on all cores.
+
+        Args:
+            work: what makes it, on any thread; never of no row.
+
+        Returns:
+            Its results. What is known of the rows (`num_rows`, `notes`) is of those delivered so far.
+        """
+        self._reset()
+
+        def read(piece: Piece) -> tuple[Good, Result | None]:
+            good = self._good(piece())
+            refused = good.bad and not self._skip
+            return good, work(good.batch) if len(good.batch) and not refused else None
+
+        for good, result in in_order(read, self._rows.pieces(list(self._wanted), self._number, self._wanted)):
+            self._count(good)
+            if result is not None:
+                self.num_rows += len(good.batch)
+                yield result
+        if not self.num_rows and not self.num_bad and not self.no_target:
+            raise no_rows(self._name, len(self.names))
+
     @property
     def estimate(self) -> int | None:
         """About how many rows the file will have delivered in the end, by the part of it that has been read."""
@@ -170,22 +211,16 @@ class Batches:
         return notes
 
     def __iter__(self) -> Iterator[Batch]:
-        self._reset()
-        waiting: Batch | None = None
-        numbers = [name for name, known in self._wanted.items() if known is None]
-        for part in self._rows.parts(list(self._wanted), self._number, numbers):
-            self._share = part.share
-            batch = self._converted(part.cells, part.lines, part.bad)
+        waiting, delivered = None, 0
+        for batch in self.each(lambda batch: batch):
             waiting = waiting.joined(batch) if waiting else batch
             while len(waiting) >= self._number:
-                self.num_rows += self._number
+                self.num_rows = delivered = delivered + self._number
                 yield waiting.part(slice(self._number))
                 waiting = waiting.part(slice(self._number, None))
+            self.num_rows = delivered + len(waiting)
         if waiting:
-            self.num_rows += len(waiting)
             yield waiting
-        if not self.num_rows and not self.num_bad and not self.no_target:
-            raise no_rows(self._name, len(self.names))
 
     def _require_types(self) -> None:
         """Refuse a file whose columns are of other types, where it knows them."""
@@ -206,37 +241,91 @@ class Batches:
                 wanted = f"{words}, as when the model was fitted"
                 raise InvalidInput(f"{name!r} of {self._name} must hold {wanted}, not {kind}")
 
-    def _converted(self, cells: dict[str, Any], lines: np.ndarray, bad: list[BadRow]) -> Batch:
-        """The good rows among these, as a frame holds them."""
-        values, strays = read_cells(cells, self._wanted)
+    def _good(self, part: Part) -> "Good":
+        """The good rows among these, as a frame holds them; on any thread."""
+        values, strays = read_cells(part.cells, self._wanted)
         if self._target is not None:
+            values |= {name: np.asarray(values[name]) for name in self._target.columns}
             strays += self._target.strays(values)
         # A row is reported once, for its first bad cell.
-        reasons = dict(reversed(strays))
-        bad = bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
-        bad = sorted(bad, key=lambda row: row.line)
-        self.num_bad += len(bad)
-        self.bad += bad[: KEPT_BAD - len(self.bad)]
-        if bad and not self._skip:
-            last = max(bad[-1].line, int(lines[-1]) if len(lines) else 0)
-            problem = f"{self._name}: {first_of(bad)} (read up to {self.unit} {last})"
-            remedy = "Correct these rows, or have such rows left out"
-            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
-        good, target = np.ones(len(lines), bool), None
+        reasons, lines = dict(reversed(strays)), part.lines
+        bad = part.bad + [BadRow(int(lines[row]), reason, self.unit) for row, reason in reasons.items()]
+        good, target, no_target = np.ones(len(lines), bool), None, 0
         good[list(reasons)] = False
         if self._target is not None:
             there = np.logical_and.reduce([~missing_in(values[name]) for name in self._target.columns])
-            self.no_target += int((good & ~there).sum())
+            no_target = int((good & ~there).sum())
             good, target = good & there, self._target.joined(values)
-        self._read += int(good.sum())
         batch = Batch({column.name: values[column.name] for column in self._schema.columns}, target, lines)
-        batch = batch if good.all() else batch.part(good)
-        self._unlike.add(batch.frame)
-        return batch
+        batch, unlike = batch if good.all() else batch.part(good), Unlike(self._schema)
+        unlike.add(batch.frame)
+        last = int(lines[-1]) if len(lines) else 0
+        return Good(batch, sorted(bad, key=lambda row: row.line), last, no_target, unlike, part.share)
+
+    def _count(self, good: "Good") -> None:
+        """Take note of what was read, in order."""
+        self._share, self._read = good.share, self._read + len(good.batch)
+        self.num_bad += len(good.bad)
+        self.bad += good.bad[: KEPT_BAD - len(self.bad)]
+        if good.bad and not self._skip:
+            problem = f"{self._name}: {first_of(good.bad)} (read up to {self.unit} {max(good.bad[-1].line, good.last)})"
+            remedy = "Correct these rows, or have such rows left out"
+            raise InvalidInput(f"{problem}. {remedy}", option="on-bad", value="skip")
+        self.no_target += good.no_target
+        self._unlike.join(good.unlike)
+
+
+class Good(NamedTuple):
+    """The good rows of a part, and what else is known of it."""
+
+    batch: Batch
+    bad: list[BadRow]
+    last: int  # The line of its last row.
+    no_target: int
+    unlike: Unlike
+    share: float
+
+
+def in_order(work: Callable[[Item], Result], items: Iterator[Item]) -> Iterator[Result]:
+    """What `work` makes of each item, in their order, on all cores; some items are read ahead of the results.
+
+    >>> list(in_order(lambda number: 2 * number, iter(range(5))))
+    [0, 2, 4, 6, 8]
+    """
+
+    def tasks() -> Iterator[Callable[[], Result]]:
+        try:
+            for item in items:
+                yield functools.partial(work, item)
+        except Exception as problem:  # Of reading; it is told after all that comes before it.
+            yield functools.partial(_raise, problem)
+
+    remaining = tasks()
+    first = list(itertools.islice(remaining, 2))
+    if len(first) < 2:
+        yield from (task() for task in first)
+        return
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for task in itertools.chain(first, remaining):
+                waiting.append(pool.submit(task))
+                if len(waiting) > workers + 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _raise(problem: Exception) -> Any:
+    raise problem
 
 
 def read_batches(
-    source: FilePath | bytes | Sequence[FilePath],
+    source: FilePath | bytes | Sequence[FilePath] | Any,
     schema: TableSchema,
     *,
     rows: int | None = None,
@@ -246,7 +335,8 @@ def read_batches(
 ) -> Batches:
     r"""Read a CSV or a Parquet file of any size, or the content of one, in order and in bounded memory.
 
-    Other files (`formats`) are read as a whole, and several files one after another.
+    Other files (`formats`) are read as a whole, several files and a folder of Parquet files one after another, and a
+    table or a record batch of arrow as it is.
 
     Columns that the schema does not read are passed over. What the file as a whole lacks is said at once; a row is bad
     if it has too many or too few fields, or text or infinity where a number must be. Bytes that are not UTF-8, and

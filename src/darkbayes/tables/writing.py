@@ -13,9 +13,10 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.files import open_aside, put_in_place
-from darkbayes.tables.cells import arrow
+from darkbayes.tables.cells import arrow, is_text
+from darkbayes.tables.opening import PARQUET
 
-CSV, PARQUET = ".csv", (".parquet", ".pq")  # How the names of files end.
+CSV = ".csv"  # How the names of files end.
 FORMULA, NUMBER = r"^[=+\-@\t\r]", r"^[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?$"
 """Text that a spreadsheet would run, unless it is a number."""
 SINGLE = 7  # Significant digits that a number in single precision has.
@@ -55,6 +56,7 @@ class TableWriter:
         self._path = None if os.fspath(path) == STDOUT else Path(path)
         self._sink: Any = None
         self._writer: Any = None
+        self._begun = False
         if self._path is None and sys.stdout is None:
             raise InvalidInput("the standard output is closed: name a file to write (--out)")
         if self._path is not None:
@@ -69,25 +71,46 @@ class TableWriter:
         self._sink = sys.stdout.buffer if self._path is None else open_aside(self._path)
         return self
 
-    def write(self, columns: Mapping[str, np.ndarray]) -> None:
+    def write(self, columns: Mapping[str, Any]) -> None:
         """Write some more rows; the first call decides the names and types of the columns."""
+        self.append(self.formed(columns))
+
+    def formed(self, columns: Mapping[str, Any]) -> Any:
+        """Some rows as the file holds them, for `append`; on any thread."""
         pa = arrow()
-        stored = {name: _stored(values, self._digits) for name, values in columns.items()}
-        parquet = self._path is not None and self._path.suffix.lower() in PARQUET
-        if not parquet and not self._keep_formulas:
-            stored = {no_formula(name): _without_formulas(values) for name, values in stored.items()}
-        table = pa.table(stored)
-        if self._writer is None and parquet:
-            self._writer = pa.parquet.ParquetWriter(self._sink, table.schema)
-        elif self._writer is None:
-            spare = self._spare_quotes and not any(map(_needs_quotes, table.columns))
-            options = pa.csv.WriteOptions(include_header=False, quoting_style="none" if spare else "needed")
+        table = arrow_table(columns, self._digits)
+        if self._parquet:
+            return table
+        if not self._keep_formulas:
+            stored = map(_without_formulas, table.columns)
+            table = pa.table(dict(zip(map(no_formula, table.column_names), stored, strict=True)))
+        spare = self._spare_quotes and not any(map(_needs_quotes, table.columns))
+        options = pa.csv.WriteOptions(include_header=False, quoting_style="none" if spare else "needed")
+        lines = pa.BufferOutputStream()
+        pa.csv.write_csv(table, lines, options)
+        return table.column_names, lines.getvalue()
+
+    def append(self, formed: Any) -> None:
+        """Write what was formed after all before it."""
+        if self._parquet:
+            if self._writer is None:
+                # Numbers are seldom the same twice: looking for it would take longer than all else.
+                texts = [field.name for field in formed.schema if is_text(field.type)]
+                self._writer = arrow().parquet.ParquetWriter(self._sink, formed.schema, use_dictionary=texts)
+            self._writer.write_table(formed)
+            return
+        names, lines = formed
+        if not self._begun:
             header = io.StringIO()
             # Arrow would put quotes around every name.
-            csv.writer(header, lineterminator="\n").writerow(table.schema.names)
+            csv.writer(header, lineterminator="\n").writerow(names)
             self._sink.write(header.getvalue().encode())
-            self._writer = pa.csv.CSVWriter(self._sink, table.schema, write_options=options)
-        self._writer.write_table(table)
+            self._begun = True
+        self._sink.write(lines)
+
+    @property
+    def _parquet(self) -> bool:
+        return self._path is not None and self._path.suffix.lower() in PARQUET
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         try:
@@ -139,6 +162,11 @@ def _without_formulas(column: Any) -> Any:
         return column
     mark, nothing = (pa.scalar(text, column.type) for text in ("'", ""))
     return pa.compute.if_else(runs, pa.compute.binary_join_element_wise(mark, column, nothing), column)
+
+
+def arrow_table(columns: Mapping[str, Any], digits: int = SINGLE) -> Any:
+    """Columns as an arrow table, with numbers in single precision if they have no more significant digits."""
+    return arrow().table({name: _stored(values, digits) for name, values in columns.items()})
 
 
 def _stored(values: Any, digits: int) -> Any:

@@ -17,6 +17,7 @@ import optax
 from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.data.augmentation import Augment
 from darkbayes.errors import Divergence, InvalidInput, require_count
+from darkbayes.mesh import on_host
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.anchors import svrg
@@ -134,10 +135,9 @@ def minibatch_chain(
 
 
 class Failure(NamedTuple):
-    """The first step at which a chain's log posterior was not finite."""
+    """The first step at which the log posterior of each chain was not finite: chains need not hear of each other."""
 
     step: Array  # -1 as long as all is well.
-    chain: Array
     log_density: Array
 
 
@@ -180,9 +180,8 @@ def start_chains(chain: Chain, key: Key, num_chains: int, before: int = 0) -> Ch
         order = jax.random.permutation(jax.random.fold_in(key, 2), len(jax.tree.leaves(start)[0]))
         begin = jax.tree.map(lambda leaf: leaf[order[(before + jnp.arange(num_chains)) % len(order)]], start)
         states = jax.vmap(lambda key, draw: chain.init(key, draw))(keys, begin)  # pyright: ignore[reportCallIssue]
-    none = jnp.full((), -1, jnp.int32)
-    zero = jnp.zeros((), jnp.int32)
-    return Chains(step_key, zero, states, Failure(none, none, jnp.zeros(())), zero)
+    fine = Failure(jnp.full(num_chains, -1, jnp.int32), jnp.zeros(num_chains))
+    return Chains(step_key, jnp.zeros((), jnp.int32), states, fine, jnp.zeros((), jnp.int32))
 
 
 def step_chains(chain: Chain, chains: Chains) -> Chains:
@@ -190,11 +189,9 @@ def step_chains(chain: Chain, chains: Chains) -> Chains:
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
     states, info = each(chain.step, keys, chains.states, in_turn=pace(chain.posterior))
-    bad = ~jnp.isfinite(info.log_density)
-    culprit = jnp.argmax(bad)
-    new = Failure(chains.step, culprit.astype(jnp.int32), info.log_density[culprit])
-    first = jnp.any(bad) & (chains.failure.step < 0)
-    failure = jax.tree.map(lambda old, now: jnp.where(first, now, old), chains.failure, new)
+    first = ~jnp.isfinite(info.log_density) & (chains.failure.step < 0)
+    now = Failure(chains.step, info.log_density)
+    failure = jax.tree.map(lambda old, new: jnp.where(first, new, old), chains.failure, now)
     return chains._replace(step=chains.step + 1, states=states, failure=failure)
 
 
@@ -203,14 +200,13 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
 
     `chains` may be those of several runs side by side, along a leading axis.
     """
-    failure = jax.device_get(chains.failure)
-    steps = np.atleast_1d(failure.step)
-    side_by_side = failure.step.ndim > 0
+    side_by_side = chains.step.ndim > 0
+    steps, densities = (on_host(part) if side_by_side else on_host(part)[None] for part in chains.failure)
     lost = _lost_chains(chains.draws, side_by_side)
     if (steps >= 0).any():
-        run = int(np.argmax(steps >= 0))
-        culprit, value = np.atleast_1d(failure.chain)[run], np.atleast_1d(failure.log_density)[run]
-        what = f"at step {steps[run]} the log posterior of chain {culprit} became {value}"
+        run, culprit = np.unravel_index(np.argmin(np.where(steps < 0, np.inf, steps)), steps.shape)
+        first, value = steps[run, culprit], densities[run, culprit]
+        what = f"at step {first} the log posterior of chain {culprit} became {value}"
     elif (lost >= 0).any():
         run = int(np.argmax(lost >= 0))
         what = f"at step {np.ravel(chains.step)[run]} the weights of chain {lost[run]} are not finite"
@@ -226,7 +222,8 @@ def raise_on_failure(chain: Chain, chains: Chains) -> None:
 
 def _lost_chains(draws: PyTree, side_by_side: bool) -> np.ndarray:
     """The first chain of each run whose weights are not all finite, -1 if there is none; with no program of its own."""
-    leaves = [np.isfinite(leaf) if side_by_side else np.isfinite(leaf)[None] for leaf in jax.tree.leaves(draws)]
+    finite = [np.isfinite(on_host(leaf)) for leaf in jax.tree.leaves(draws)]
+    leaves = finite if side_by_side else [leaf[None] for leaf in finite]
     finite = np.all([leaf.reshape(*leaf.shape[:2], -1).all(axis=-1) for leaf in leaves], axis=0)
     return np.where(finite.all(axis=-1), -1, np.argmin(finite, axis=-1))
 
@@ -288,11 +285,12 @@ def in_chunks(
     *,
     done: int = 0,
     every: int | None = None,
+    agree: Callable[[int], int] = int,
 ) -> Iterator[tuple[State, int]]:
     """Call ``advance(state, n)`` until `total` units are done, with n chosen so that a call lasts about `seconds`.
 
     Yields the state and the number of units done so far, on top of those `done` before; some call ends at each multiple
-    of `every`. The first call is of one unit: it compiles.
+    of `every`. The first call is of one unit: it compiles. On what the clock says, processes that run together `agree`.
     """
     chunk, timed, every = 1, False, every or total
     while done < total:
@@ -303,7 +301,7 @@ def in_chunks(
         done += number
         yield state, done
         if timed:
-            chunk = max(1, min(int(rate * seconds), 4 * chunk))
+            chunk = agree(max(1, min(int(rate * seconds), 4 * chunk)))
         timed = True
 
 

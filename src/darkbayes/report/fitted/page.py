@@ -24,6 +24,14 @@ from darkbayes.tables.schema import Category
 MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
 MOST_WORTH = 8  # Columns whose worth is told.
 MOST_ROWS = 8  # The most uncertain rows that are shown.
+GALLERIES = {
+    "": ("", ""),
+    "sure": ("It is sure of", "The least uncertainty of all."),
+    "noise": ("Unsure, for noise", "To the model they are ambiguous, and more images would not change that."),
+    "doubt": ("Unsure, for doubt", "It has seen too little like them: more such images would teach it most."),
+    "worst": ("The worst", "The least probability for the truth. Look for wrong labels here first."),
+}
+"""Title and explanation of groups of images."""
 MOST_LETTERS = 40  # Of a value in the table of the most uncertain rows.
 LEAST_CURVE = 3  # Points that a curve over time must have.
 
@@ -90,12 +98,12 @@ def _learning(run: FittedRun) -> Drawing | None:
 
 
 def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
-    """The most uncertain: a table of rows, or images with their places and what is said of them."""
+    """The most uncertain: a table of rows, or galleries of images."""
+    if run.images is not None:
+        return _galleries(run, outputs) if outputs else []
     least_sure = run.examples[:MOST_ROWS] if outputs else []
     places = [str(example["place"]) for example in least_sure]
     examples = [_example(outputs, example["row"]) for example in least_sure]
-    if run.images is not None:
-        return list(zip(places, map(_thumbnail, run.images[:MOST_ROWS]), examples, strict=True))
     names = list(least_sure[0]["values"] or {}) if least_sure else []
     important = [course["column"] for course in run.dependence][:MOST_VALUES]
     shown = names if len(names) <= MOST_VALUES else [name for name in names if name in important]
@@ -109,6 +117,17 @@ def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
     if any(cell[-1] in "↑↓?" for line in rows for cell in line[5:] if cell):
         notes.append("↓ lower and ↑ higher than anything seen in training; ? a category that was not seen")
     return Table("", ["", "prediction", "truth", "noise", "doubt", *shown], rows, notes)
+
+
+def _galleries(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> list[tuple[str, str, list[Any]]]:
+    """Title, explanation and images with their places and what is said of them, of each group."""
+    assert run.images is not None
+    groups: dict[str, list[Any]] = {}
+    for example, image in zip(run.examples, run.images, strict=True):
+        group = groups.setdefault(example.get("group", ""), [])  # Older runs have the most uncertain alone.
+        if len(group) < MOST_ROWS:
+            group.append((str(example["place"]), _thumbnail(image), _example(outputs, example["row"])))
+    return [(*GALLERIES[name], group) for name, group in groups.items()]
 
 
 def _example(outputs: list[tuple[Words, HeldOut]], row: int) -> Example:

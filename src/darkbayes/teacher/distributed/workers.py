@@ -94,7 +94,8 @@ def _on_the_mesh(chains: Chains) -> tuple[PyTree, PyTree]:
     """Chains as plain arrays of one group, ``[1, ...]``, and the axes of the mesh that they lie along."""
     plain = jax.tree.map(lambda leaf: leaf[None], chains._replace(key=jax.random.key_data(chains.key)))
     along = jax.tree.map(lambda leaf: PartitionSpec("data"), plain)
-    return plain, along._replace(states=jax.tree.map(lambda leaf: PartitionSpec("data", "chain"), plain.states))
+    own = jax.tree.map(lambda leaf: PartitionSpec("data", "chain"), (plain.states, plain.failure))
+    return plain, along._replace(states=own[0], failure=own[1])
 
 
 def _as_bytes(leaf: Array) -> Array:
@@ -154,7 +155,8 @@ def place(chains: Chains) -> Chains:
     mesh, chains = _local_mesh(), replicate(chains)
     if mesh.size == 1:
         return chains
-    return chains._replace(states=jax.device_put(chains.states, NamedSharding(mesh, PartitionSpec("chain"))))
+    own = jax.device_put((chains.states, chains.failure), NamedSharding(mesh, PartitionSpec("chain")))
+    return chains._replace(states=own[0], failure=own[1])
 
 
 def replicate(tree: PyTree) -> PyTree:

@@ -1,0 +1,80 @@
+"""One distillation by the devices of several processes: the student, and the law of its teacher, stay what they are."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import darkbayes as db
+import mesh_run
+from darkbayes.files import read_arrays
+
+SECONDS = 900
+"""How long a test waits for its processes before it ends them."""
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory) -> list[dict[str, np.ndarray]]:
+    """What each of two processes has in the end, each with two devices: chains and rows divided by two."""
+    folder = tmp_path_factory.mktemp("mesh")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(db.__file__).parent.parent),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
+    }
+    processes = []
+    try:
+        for number in range(2):
+            command = [sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder / "out")]
+            with (folder / f"log-{number}").open("w") as log:
+                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+        codes = [process.wait(timeout=SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert codes == [0, 0], (folder / "log-0").read_text()[-3000:]
+    return [read_arrays(folder / f"out-{number}") for number in range(2)]
+
+
+def test_the_student_is_the_same_whoever_computed_it(divided):
+    alone = mesh_run.distilled(None)
+    for each in divided:
+        for name, expected in alone.items():
+            np.testing.assert_allclose(each[name], expected, atol=1e-4)
+        assert each["same"], "the same bits on the same mesh"
+
+
+def test_chains_on_a_mesh_have_the_law_of_the_posterior(divided, z_scores):
+    """Mean and variance of what they predict at two inputs; four at |z| < 4.
+
+    Steps are so short that the bias of their size is far below that. Fails by chance with probability 3e-4.
+    """
+    x, y = mesh_run.examples()
+    covariance = np.linalg.inv(mesh_run.PRIOR * np.eye(2) + mesh_run.NOISE * x.T @ x)
+    at = np.array(mesh_run.AT)
+    mean, variance = at @ covariance @ x.T @ y[:, 0] * mesh_run.NOISE, np.einsum("ij,jk,ik->i", at, covariance, at)
+    traced = divided[0]["traced"].astype(np.float64)
+    assert np.abs(z_scores(traced.mean(axis=1), mean)).max() < 4
+    assert np.abs(z_scores(((traced - mean) ** 2).mean(axis=1), variance)).max() < 4
+
+
+def test_chains_that_cannot_be_divided_are_refused(conjugate):
+    chain = db.minibatch_chain(conjugate.posterior, db.sgld(0.02), *conjugate.data, batch_size=None)
+    head = db.outcomes.GaussianHead()
+    student = db.Student(db.mlp([3], head.width), head, optax.sgd(1e-3))
+    parts = db.distillation(chain, student, db.queries.jitter(0.1), db.Settings(num_chains=3))
+    mesh = jax.sharding.AbstractMesh((2, 1), ("chain", "data"))
+    with pytest.raises(db.InvalidInput, match="num_chains=3 must be a multiple of the mesh's 2 devices"):
+        parts.on(mesh)
+    with pytest.raises(db.InvalidInput, match=f"data=7 must divide the {jax.device_count()} devices"):
+        db.device_mesh(data=7)
