@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -366,9 +367,9 @@ def test_the_package_runs_as_a_module():
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     run = shipped_models.write(tmp_path / "run", "field")
     (tmp_path / "new.csv").write_text("east,north\n" + "1,2\n" * 50_000)
-    with subprocess.Popen(
-        python("predict", run, tmp_path / "new.csv", "--quiet"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    # Without a buffer a write may take a part, and the next alone tells that nobody reads.
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+    with subprocess.Popen(python("predict", run, tmp_path / "new.csv", "--quiet"), **told) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b"mean,std")

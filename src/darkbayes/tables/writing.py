@@ -104,9 +104,15 @@ class TableWriter:
             header = io.StringIO()
             # Arrow would put quotes around every name.
             csv.writer(header, lineterminator="\n").writerow(names)
-            self._sink.write(header.getvalue().encode())
+            self._put(header.getvalue().encode())
             self._begun = True
-        self._sink.write(lines)
+        self._put(lines)
+
+    def _put(self, content: Any) -> None:
+        """Write all of it: a standard output without a buffer (``PYTHONUNBUFFERED``) takes as much as it likes."""
+        rest = memoryview(content)
+        while rest:
+            rest = rest[self._sink.write(rest) :]
 
     @property
     def _parquet(self) -> bool:
