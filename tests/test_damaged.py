@@ -184,7 +184,7 @@ CRAFTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "weights elsewhere": (constant("1.weight", outside), "lies in another file"),
     "weights without end": (constant("1.weight", huge), "not stored in full"),
     "weights that are no numbers": (constant("3.weight", not_a_number), "numbers that are not finite"),
-    "weights of another shape": (other_weights, "runs here|cannot predict"),
+    "weights of another shape": (other_weights, "can run here|cannot predict"),
     "an input of another name": (lambda model: first(model, name="figures"), "it reads figures"),
     "an input of another type": (lambda model: element(model, TensorProto.FLOAT), "it reads numbers float32"),
     "an input of no type": (lambda model: element(model, TensorProto.BFLOAT16), "of the type 16"),
@@ -193,7 +193,7 @@ CRAFTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an output of truth values": (output_of(TensorProto.BOOL), "no number for each row"),
     "an output without a shape": (missing_shape, "no type and shape"),
     "an output of seven rows": (loose_output, "no number for each row"),
-    "a circle": (endless, "no ONNX model that runs here"),
+    "a circle": (endless, "not an ONNX model that can run here"),
 }
 
 

@@ -126,7 +126,7 @@ FILES = {
         b"PK\x03\x04 and so on",
         "data.csv is compressed, and cannot be unpacked (File is not a zip file): make it again",
     ),
-    "no text": (b"\x00\x01\x02" * 50, "data.csv holds bytes that are no text: a table is a CSV or a Parquet file"),
+    "no text": (b"\x00\x01\x02" * 50, "data.csv holds bytes that are not text: a table is a CSV or a Parquet file"),
     "a broken Parquet file": (b"PAR1 and no more", "data.csv cannot be read as Parquet"),
 }
 
@@ -146,6 +146,7 @@ def test_an_infinity_is_refused_wherever_it_is(tmp_path, refused):
 
 
 ARGUMENTS = {
+    "a head of another outcome": (["--target", "y", "--task", "regression", "--head", "softmax"], "softmax"),
     "a target that is not there": (["--target", "Yy"], "data.csv has no column 'Yy': did you mean 'y'?"),
     "a target like no other": (["--target", "price"], "data.csv has no column 'price': its columns are 'a', 'b', 'y'"),
     "no target": ([], "--target is needed: which column of data.csv is to be predicted?"),
@@ -202,7 +203,7 @@ ARGUMENTS = {
     ),
     "a folder of another run": (
         ["--target", "y", "--out", "run"],
-        "run already holds a run: go on with it by resume (--resume), or choose another",
+        "run already holds a run: continue it (--resume), or choose another folder",
     ),
     "another run to resume": (
         ["--target", "y", "--out", "run", "--resume"],
@@ -223,8 +224,8 @@ def test_an_argument_that_cannot_be_is_refused(name, tmp_path, refused):
 
 
 def test_a_source_that_is_not_there_is_refused(refused):
-    assert "nowhere.csv is not there: name a CSV or Parquet file" in refused("fit", "nowhere.csv", "--target", "y")
-    assert "nowhere is not there" in refused("fit", "nowhere")
+    assert "nowhere.csv does not exist: name a file" in refused("fit", "nowhere.csv", "--target", "y")
+    assert "nowhere does not exist" in refused("fit", "nowhere")
 
 
 def test_a_folder_without_images_is_refused(tmp_path, refused):
@@ -367,7 +368,7 @@ def test_a_level_that_is_no_probability_is_refused(level, houses, tmp_path, refu
 
 
 def test_nothing_to_predict_or_to_score_is_refused(houses, tmp_path, refused):
-    assert "nowhere.csv is not there: give a CSV or a Parquet file" in refused("predict", houses, "nowhere.csv")
+    assert "nowhere.csv does not exist: give a file that holds a table" in refused("predict", houses, "nowhere.csv")
     (tmp_path / "new.csv").write_text(HOUSES.splitlines()[0] + "\n")
     assert "new.csv has the names of 5 columns, but no rows" in refused("predict", houses, "new.csv", "--quiet")
     (tmp_path / "new.csv").write_text(HOUSES.replace(",20\n", ",\n").replace(",22\n", ",\n"))

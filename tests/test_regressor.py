@@ -49,7 +49,7 @@ def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regre
     assert regressor.schema_.target.name == "price"
     assert regressor.score(frame, price) > 0.8
     assert any("'price' is a number" in note for note in regressor.notes_)
-    assert any("sampled is a network with hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
+    assert any("the sampled network has hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
     assert (regressor.options_.likelihood, regressor.options_.head) == ("one-noise", "mixture")
     assert (regressor.choices_["steps"], regressor.choices_["burn_in"]) == (4000, 1333)
     assert regressor.diagnosis_["verdict"]["text"]
@@ -88,6 +88,8 @@ def test_the_parts_of_a_variance_add_up_and_intervals_cover(regressor: db.Distil
     for level in (90, (0.5, 90)):
         with pytest.raises(db.InvalidInput, match=r"level must lie between 0 and 1, not 90"):
             regressor.predict_interval(frame, level=level)
+    with pytest.raises(db.InvalidInput, match=r"level=\[\] names none"):
+        regressor.predict_interval(frame, level=[])
 
 
 def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_its_unit() -> None:

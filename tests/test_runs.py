@@ -121,7 +121,7 @@ def test_unreadable_files_are_named(tmp_path):
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
     Run(tmp_path / "run", {"seed": 0, "steps": 5})
-    with pytest.raises(db.RunError, match="already holds a run: go on with it by resume"):
+    with pytest.raises(db.RunError, match="already holds a run: continue it"):
         Run(tmp_path / "run", {"seed": 0, "steps": 5})
     with pytest.raises(db.RunError, match=r"another run \(seed is 0, not 1\)"):
         Run(tmp_path / "run", {"seed": 1, "steps": 5}, resume=True)

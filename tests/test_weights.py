@@ -63,5 +63,5 @@ def test_a_column_of_a_table_may_hold_weights_and_classes_may_count_alike() -> N
     for name, message in (("kind", "is the target"), ("wight", "did you mean 'weight'")):
         with pytest.raises(db.InvalidInput, match=message):
             prepare_table(table, ["kind"], weights=name)
-    with pytest.raises(db.InvalidInput, match=r"classes cannot count alike where 'size' has none"):
+    with pytest.raises(db.InvalidInput, match=r"weights of classes need classes, and 'size' has none"):
         prepare_table(table, ["size"], task="regression", balanced=True)

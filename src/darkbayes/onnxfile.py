@@ -101,7 +101,7 @@ def describe(content: bytes) -> Described:
         raise InvalidInput(f"it has {len(content):,} bytes, and no ONNX file has more than {LARGEST:,}")
     body, named = _unsealed(content)
     if named is not None and named != _hash(body):
-        raise InvalidInput("it is damaged: its bytes are not those that its hash is of")
+        raise InvalidInput("it is damaged: its contents do not match its checksum")
     model = _message(content)
     properties = _properties(model)
     _check_version(properties, sealed=named is not None)

@@ -209,7 +209,7 @@ def check_folder(path: Path, *, resume: bool) -> bool:
     if not (path / "config.json").exists():
         raise RunError(f"{path} is not empty and holds no run: choose another folder")
     if not resume:
-        raise RunError(f"{path} already holds a run: go on with it by resume (--resume), or choose another")
+        raise RunError(f"{path} already holds a run: continue it (--resume), or choose another folder")
     return True
 
 

@@ -18,7 +18,7 @@ from darkbayes.tables.opening import Layout
 from darkbayes.tables.schema import Frame, TableSchema
 from darkbayes.tables.stored import schema_from_json
 
-NO_MODEL = "it is no ONNX model that runs here"
+NO_MODEL = "it is not an ONNX model that can run here"
 MODEL = "student.onnx"  # The file in a run's folder.
 MANY = 4096  # Rows that are predicted at a time, if there are so many: what is computed of them fits a cache.
 

@@ -88,7 +88,7 @@ def test_a_fit_on_a_backbone_leaves_one_file_for_images(photos, backbone, tmp_pa
     assert prepared.train.x.shape == (48, 3)
     np.testing.assert_allclose(np.asarray(prepared.train.x).std(axis=0), 1, atol=1e-5)
     options, note = for_images(SHORT, prepared.train.x.shape[1:], 48)
-    assert (options.network, note) == ("head", "sampled is a network on the features, and not the backbone")
+    assert (options.network, note) == ("head", "the sampled network works on the features; the backbone stays as it is")
     config = {"source": "pets", "sha256": "", "seed": 1}
     fit_folder(prepared, config, options, 1, out, resume=False, quiet=True)
     shipped = Shipped(out)

@@ -232,6 +232,7 @@ def test_the_schema_tells_columns_and_target(houses, clients):
 
 def test_it_says_that_it_is_well(houses):
     assert houses.get("/healthz").json()["status"] == "ok"
+    assert {houses.head(path).status_code for path in ("/healthz", "/livez", "/", "/docs")} == {200}
 
 
 @pytest.mark.parametrize("name", shipped_models.SCHEMAS)
@@ -260,9 +261,9 @@ def test_pages_need_nothing_from_elsewhere(houses, path):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no JSON"),
-        (b"\xff{}", "no JSON"),
-        (b'{"rows": [', "no JSON"),
+        (b"", "not valid JSON"),
+        (b"\xff{}", "not valid JSON"),
+        (b'{"rows": [', "not valid JSON"),
         (b"[" * 100_000, "recursion limit"),
         (b"[]", "a list, not an object"),
         (b"{}", "no 'rows'"),
@@ -280,7 +281,7 @@ def test_pages_need_nothing_from_elsewhere(houses, path):
         (b'{"rows": [{}, {"rooms": "many"}]}', "'rooms' is 'many', not a number"),
         (b'{"rows": [{"rooms": true}]}', "not a number"),
         (b'{"rows": [{"colour": ["red"]}]}', "'colour' is a list, not a text"),
-        (b'{"rows": [{"colour": "\\ud800"}]}', "no JSON"),
+        (b'{"rows": [{"colour": "\\ud800"}]}', "not valid JSON"),
         (b'{"rows": [{"rooms": 3}], "level": 1}', "between 0 and 1"),
     ],
 )

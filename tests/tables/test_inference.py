@@ -195,7 +195,7 @@ def refused(table, told, target="y", **options):
             r"line 33 holds the byte 0xFC \(in Latin-1 it would read .*M.nchen",
         ),
         (b"PK\x03\x04 and so on", "cannot be unpacked"),
-        (b"\x00\x01\x02", "no text"),
+        (b"\x00\x01\x02", "not text"),
         (rows(good) + "1,2\n3,4,5\n6,7,8,9\n", "line 32: 2 fields instead of 3; line 34: 4 fields instead of 3"),
         (rows(good) + '"open,1,2\n', "quote that opens in the row of line 32"),
         ('a,"b\n', "quote that opens in the row of line 1"),

@@ -102,7 +102,7 @@ def test_a_wrong_delimiter_is_refused_with_the_likely_one(write):
 def test_a_path_that_is_no_file_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="is a folder"):
         read_table(tmp_path)
-    with pytest.raises(InvalidInput, match="is not there"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         read_table(tmp_path / "none.csv")
 
 

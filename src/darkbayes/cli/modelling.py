@@ -63,10 +63,10 @@ class Fit:
     task: Annotated[str, value("TASK")] = AUTO
     """what the target is: classification, counts or regression; by default its values tell"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
-    """how the sampled network speaks of it: one-noise or input-noise of numbers, negative-binomial or poisson of
-    counts, softmax of classes; by default the one that predicts best on rows set aside"""
+    """the distribution that the sampled network predicts: one-noise or input-noise of numbers, negative-binomial or
+    poisson of counts, softmax of classes; by default the one that predicts best on rows set aside"""
     head: Annotated[str | None, value("NAME", default=False)] = None
-    """how the student does: of numbers mixture (the default) or gaussian"""
+    """that of the student: of numbers mixture (the default) or gaussian"""
     effort: Annotated[float, value("TIMES")] = 1.0
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
@@ -135,7 +135,7 @@ class Fit:
             raise InvalidInput("no file is named: give a table, or a folder of images")
         for path in self.source:
             if not path.exists():
-                raise InvalidInput(f"{path} is not there: name a CSV or Parquet file, or a folder of images")
+                raise InvalidInput(f"{path} does not exist: name a file that holds a table, or a folder of images")
         from darkbayes.compiled import keep_compiled
         from darkbayes.files import read_json
         from darkbayes.fit import Options, fingerprint, fit_folder, for_images, guarantee_level

@@ -240,8 +240,9 @@ class Distilled(BaseEstimator):
         return frame_of(self._read(X, reset=False), self.schema_)
 
     def decompose(self, X: Any) -> Decomposition:
-        """The uncertainty of each row's target, and its parts, which add up; of several numbers, means over them."""
-        noise, doubt = self.predict_dist(X).parts
+        """The uncertainty of each row's target, and its parts, which add up; ``[rows, targets]`` of several numbers."""
+        course = self.predict_dist(X).course()
+        noise, doubt = course["aleatoric"], course["epistemic"]
         return Decomposition(noise + doubt, noise, doubt)
 
     def to_onnx(self, backbone: Backbone | None = None) -> bytes:

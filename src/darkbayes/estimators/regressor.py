@@ -32,9 +32,9 @@ class DistilledRegressor(RegressorMixin, Distilled):
         time_budget: the seconds that a fit may take; None for as long as it wants. A fit that it cuts short depends on
             the machine's speed.
         max_steps: the steps that each chain may take, on every machine alike; None for as many as are needed.
-        likelihood: how the sampled network speaks of the target: one-noise or input-noise; poisson or
-            negative-binomial for counts. None for the one that predicts best on rows set aside.
-        head: how the student does: mixture (the default) or gaussian.
+        likelihood: the distribution of the target that the sampled network predicts: one-noise or input-noise; for
+            counts poisson or negative-binomial. None for the one that predicts best on rows set aside.
+        head: that of the student: mixture (the default) or gaussian.
         prior: the precision of the prior on biases; on weights it is so many times as large as a unit has inputs. None
             for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
         guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
@@ -110,6 +110,8 @@ class DistilledRegressor(RegressorMixin, Distilled):
         ``[rows, 2, levels]``.
         """
         levels = () if level is None else tuple(np.ravel(level).tolist())
+        if level is not None and not levels:
+            raise InvalidInput("level=[] names none: give a share such as 0.9, or several")
         for one in levels:
             require_share("level", one)
         prediction = self.predict_dist(X)

@@ -174,7 +174,7 @@ def fit(
     budget = np.inf if options.time_budget is None else options.time_budget
     latest, deadline = began + CHOOSING_SHARE * budget, began + budget - min(AFTERWARDS, AFTERWARDS_SHARE * budget)
     chosen = _chosen(data, target, options, choose_key, run, latest)
-    notes = (f"sampled is a network with {chosen.model}: {chosen.reason}",)
+    notes = (f"the sampled network has {chosen.model}: {chosen.reason}",)
     LOGGER.info("%s", notes[0])
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)

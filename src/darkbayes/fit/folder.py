@@ -80,6 +80,7 @@ def fit_folder(
         The results, which are in the folder as well.
     """
     schema, target = prepared.schema, prepared.schema.target
+    target.check_kinds(options.likelihood, options.head)
     began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
     fit_key, plug_key = sharing.split(jax.random.key(seed), 2)
     table = schema if isinstance(schema, TableSchema) else prepared.features

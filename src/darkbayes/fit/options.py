@@ -88,7 +88,7 @@ def for_images(options: Options, shape: tuple[int, ...], images: int, network: s
     if len(shape) == 1:
         return dataclasses.replace(
             options, network="head"
-        ), "sampled is a network on the features, and not the backbone"
+        ), "the sampled network works on the features; the backbone stays as it is"
     kind, why = network, "as asked for"
     if network == "auto":
         kind, why = _kind(shape, images)

@@ -247,7 +247,7 @@ def _balanced(values: np.ndarray, targets: Sequence[str], kind: type[Target]) ->
     """What each row counts for where all classes count alike, and rows for one on average."""
     strata = kind.strata(dict.fromkeys(targets, Column("text", values)))
     if strata is None:
-        raise InvalidInput(f"classes cannot count alike where {', '.join(targets)!r} has none ({kind.task})")
+        raise InvalidInput(f"weights of classes need classes, and {', '.join(targets)!r} has none ({kind.task})")
     _, codes, numbers = np.unique(np.asarray(strata, str), return_inverse=True, return_counts=True)
     return len(codes) / (len(numbers) * numbers[codes])
 

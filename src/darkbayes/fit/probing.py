@@ -64,20 +64,22 @@ def excursions(
 ) -> list[dict[str, Any]]:
     """The doubt of student and teacher along numbers, far beyond what was seen: medians over rows, for JSON."""
     numbers = {column.name: column for column in schema.numbers}
-    told: list[Number] = [numbers[name] for name in columns if name in numbers][:MOST_COLUMNS]
-    if not told:
+    shown: list[Number] = [numbers[name] for name in columns if name in numbers][:MOST_COLUMNS]
+    if not shown:
         return []
     chosen = np.random.default_rng(seed).permutation(len(next(iter(frame.values()))))[:ROWS]
     parts, grids = [], []
-    for column in told:
+    for column in shown:
         reach = BEYOND * (column.high - column.low)
         grids.append(np.linspace(column.low - reach, column.high + reach, POINTS))
         part = {each.name: np.tile(frame[each.name][chosen], POINTS) for each in schema.columns}
         parts.append(part | {column.name: np.repeat(grids[-1], len(chosen))})
     x = schema.encode({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
-    courses = [np.median(said.spreads()[0].reshape(len(told), POINTS, -1), axis=2) for said in (student(x), teacher(x))]
+    courses = [
+        np.median(said.spreads()[0].reshape(len(shown), POINTS, -1), axis=2) for said in (student(x), teacher(x))
+    ]
     return [
         {"column": column.name, "values": grid.tolist(), "student": own.tolist(), "teacher": believed.tolist()}
         | {"seen": [column.low, column.high]}
-        for column, grid, own, believed in zip(told, grids, *courses, strict=True)
+        for column, grid, own, believed in zip(shown, grids, *courses, strict=True)
     ]

@@ -355,7 +355,7 @@ def reshaped(network: Network, weights: PyTree, x: Any) -> PyTree:
     """
     like = jax.eval_shape(network.init, jax.random.key(0), x)
     leaves = [
-        _to_shape(np.asarray(of), to.shape) for of, to in zip(*map(jax.tree.leaves, (weights, like)), strict=True)
+        _to_shape(np.asarray(leaf), to.shape) for leaf, to in zip(*map(jax.tree.leaves, (weights, like)), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -363,4 +363,4 @@ def reshaped(network: Network, weights: PyTree, x: Any) -> PyTree:
 def _to_shape(leaf: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     front = leaf.ndim - len(shape)
     cut = leaf[(slice(None),) * front + tuple(slice(size) for size in shape)]
-    return np.pad(cut, [(0, 0)] * front + [(0, to - of) for of, to in zip(cut.shape[front:], shape, strict=True)])
+    return np.pad(cut, [(0, 0)] * front + [(0, to - size) for size, to in zip(cut.shape[front:], shape, strict=True)])

@@ -270,7 +270,7 @@ class Target(abc.ABC):
         """The guarantee in words; nothing where there is none."""
         if self.guarantee is None:
             return ""
-        level, rows = f"{100 * self.guarantee.level:g}%", f"{self.guarantee.rows:,} cases that it never learnt from"
+        level, rows = f"{100 * self.guarantee.level:g}%", f"{self.guarantee.rows:,} cases that it did not learn from"
         return (
             f"{level} {self.held_by} hold the truth in at least {level} of new cases like those of the fit, by {rows}"
         )

@@ -145,7 +145,8 @@ class CountTarget(QuantityTarget):
         tail = values[counts.argmax()] <= values[-1] / 2 and counts[-1] <= RARE * counts.max()
         if not tail or column.values.var() < LEAST_DISPERSION * mean:
             return None
-        return f"{name!r} holds whole numbers from 0 to {values[-1]:g} that grow rare, which are taken for counts"
+        held = f"{name!r} holds whole numbers from 0 to {values[-1]:g}"
+        return f"{held}, of which large ones are rare: they are treated as counts"
 
     @classmethod
     def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:

@@ -233,7 +233,7 @@ def _mixture_quantiles(weights: np.ndarray, location: np.ndarray, spread: np.nda
     ends = location + ndtri(share) * spread
     low, high = ends.min(axis=0), ends.max(axis=0)
     value, length, rows = np.sum(weights * ends, axis=0), high - low, np.arange(len(share))
-    found = value.copy()
+    quantile = value.copy()
     for _ in range(MOST_STEPS):
         z = (value - location) / spread
         error = np.sum(weights * ndtr(z), axis=0) - share
@@ -245,14 +245,14 @@ def _mixture_quantiles(weights: np.ndarray, location: np.ndarray, spread: np.nda
         useful = (newton >= low) & (newton <= high) & (2 * np.abs(newton - value) <= length)
         stepped = np.where(useful, newton, 0.5 * (low + high))
         length = np.abs(stepped - value)
-        found[rows] = value = stepped
+        quantile[rows] = value = stepped
         going = np.flatnonzero(length > np.where(useful, SHORT, ROUNDING) * np.abs(value))
         if not len(going):
             break
         rows, value, length, low, high = (part[going] for part in (rows, value, length, low, high))
         weights, location, spread = (part[:, going] for part in (weights, location, spread))
         share = share[going]
-    return found
+    return quantile
 
 
 def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -89,12 +89,14 @@ def make_app(
     async def schema() -> dict[str, Any]:
         return model
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Whether the service can predict: its processes are alive and have loaded the model")
     async def healthz() -> Response:
         status = "ok" if workers.ready else "unavailable"
         content = {"status": status, "version": __version__, "target": target.name, "workers": workers.state()}
         return _json(200 if workers.ready else 503, content)
 
+    @app.head("/livez", include_in_schema=False)
     @app.get("/livez", summary="Whether the service answers at all")
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
@@ -111,7 +113,7 @@ def make_app(
 
     _add_protocol(app, shipped, name, workers, infer)
     for path, page in (("/", "page"), ("/docs", "api")):
-        app.get(path, include_in_schema=False)(_page(page))
+        app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)(_page(page))
     return Gate(app, measures=counts, **gate)
 
 

@@ -88,7 +88,7 @@ class Gate:
         host = headers.get(b"host", "")
         if self.hosts and _name(host) not in self.hosts:
             remedy = f"call it {' or '.join(sorted(self.hosts))}, or start it with --allow-host"
-            return Refused(421, f"this service is not called {host[:100]!r}", remedy, "host")
+            return Refused(421, f"the host name {host[:100]!r} is not one of this service", remedy, "host")
         origin = headers.get(b"origin")
         if origin is not None:
             place = origin.partition("://")[2]

@@ -81,7 +81,7 @@ def read(body: bytes, head: int | None, shipped: Shipped, limits: Limits) -> Ask
     try:
         content: Any = pydantic_core.from_json(body[:head], allow_inf_nan=True)
     except ValueError as problem:
-        raise _wrong(f"the body is no JSON: {problem}", "body") from None
+        raise _wrong(f"the body is not valid JSON: {problem}", "body") from None
     inputs, outputs = signature(shipped)
     sent = _objects(content if isinstance(content, dict) else {}, "inputs")
     known: dict[str, Tensor] = {tensor.name: tensor for tensor in inputs}

@@ -78,7 +78,9 @@ class Reader:
         try:
             content = pydantic_core.from_json(body.removeprefix(MARK), allow_inf_nan=False)
         except ValueError as problem:
-            raise Refused(422, f"the body is no JSON: {problem}", "mend it; null is a missing value") from None
+            raise Refused(
+                422, f"the body is not valid JSON: {problem}", "correct it; null is a missing value"
+            ) from None
         try:
             checked: Any = self._model.model_validate(content)
         except ValidationError as problem:
@@ -142,8 +144,9 @@ class Reader:
                 size = f"{self.schema.height} lists of {self.schema.width} values from 0 to 255"
                 times = "" if self.schema.channels == 1 else f"{self.schema.channels} times "
                 return Refused(422, f"the image {says}", f"send {times}{size}, or a PNG or JPEG in base64", where)
-            name = "level" if place[0] == "level" else repr(place[-1])
-            return Refused(422, f"{name} is {says}", "send a value of the column's kind, or null", where)
+            if place[0] == "level":
+                return Refused(422, f"level is {says}", "send a share such as 0.9, or leave it out", where)
+            return Refused(422, f"{place[-1]!r} is {says}", "send a value of the column's kind, or null", where)
         words = {
             "missing": f"the body has no {where!r}",
             "extra_forbidden": f"the body has a key {quoted(where)} that means nothing here",

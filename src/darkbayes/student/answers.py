@@ -189,7 +189,7 @@ def _arrays(name: str, model: Any, rows: np.ndarray) -> list[np.ndarray]:
             raise InvalidInput(f"{name} returns shape {array.shape} for {len(rows)} rows: it must answer each of them")
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise InvalidInput(f"{name} returns what is not finite, first at row {row}: mend it or leave it out")
+            raise InvalidInput(f"{name} returns what is not finite, first at row {row}: correct it or leave it out")
     return arrays
 
 

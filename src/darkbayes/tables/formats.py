@@ -127,7 +127,7 @@ def _json_lines(path: Path, text: str, problem: json.JSONDecodeError) -> list[An
             except (json.JSONDecodeError, RecursionError):
                 # Of one long text the first error is the one to know.
                 where = f"line {number}" if rows else f"line {problem.lineno}, column {problem.colno} ({problem.msg})"
-                raise InvalidInput(f"{path} is no JSON from {where} on: correct it") from None
+                raise InvalidInput(f"{path} is not valid JSON from {where} on: correct it") from None
     return rows
 
 

@@ -238,7 +238,7 @@ def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> 
     if not column.chosen:
         words = sum(len(value.split()) * count for value, count in counts.items()) / there
         if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
-            return "it is free text, of which words are read only where it is said to be text"
+            return "it is free text, which is not used unless it is named as text"
         if len(counts) > DISTINCT * there:
             return "it is text and almost every row has another value, as names and identifiers have"
     frequent = sorted(counts, key=lambda value: (-counts[value], value))

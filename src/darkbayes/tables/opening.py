@@ -234,7 +234,9 @@ def existing(path: FilePath) -> Path:
             f"{path} is a folder, not a table: give a CSV or a Parquet file, or a folder of Parquet files"
         )
     if not path.exists():
-        raise InvalidInput(f"{path} is not there: give a CSV or a Parquet file")
+        if str(path) == "-":
+            raise InvalidInput("'-' is not a file, and standard input is not read: save the table, or give <(COMMAND)")
+        raise InvalidInput(f"{path} does not exist: give a file that holds a table")
     return path
 
 

@@ -58,7 +58,7 @@ def schema_from_json(stored: Any) -> Schema:
         raise InvalidInput("its schema is no object")
     parts = {name: value for name, value in stored.items() if name != HASH}
     if HASH in stored and stored[HASH] != _hash(parts):
-        raise InvalidInput("its schema is damaged or was changed: it is not what its hash is of")
+        raise InvalidInput("its schema is damaged or was changed: its contents do not match its checksum")
     if parts.pop(FORMAT, PRESENT_FORMAT) != PRESENT_FORMAT:
         raise InvalidInput(f"its schema has the format {_shown(stored[FORMAT])}: use a version that knows it")
     try:

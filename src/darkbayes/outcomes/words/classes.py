@@ -148,8 +148,8 @@ class ClassWords(Words):
         roc, recall, said = {}, {}, ("", "")
         for method, judged in held.methods.items():
             each = [ranking(judged.prediction.probs[:, k], held.y == k) for k in chosen]
-            found, precision, areas, averages = zip(*each, strict=True)
-            roc[method], recall[method] = ((100 * GRID, 100 * np.mean(part, axis=0)) for part in (found, precision))
+            caught, precision, areas, averages = zip(*each, strict=True)
+            roc[method], recall[method] = ((100 * GRID, 100 * np.mean(part, axis=0)) for part in (caught, precision))
             if method == "student":
                 said = short(float(np.mean(areas))), short(float(np.mean(averages)))
         area, average = said
@@ -212,14 +212,14 @@ def ranking(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.nd
     order = np.argsort(-scores, kind="stable")
     last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # The last row of each score.
     right = np.cumsum(positive[order])[last]
-    found, alarms = right / right[-1], (last + 1 - right) / max(len(scores) - right[-1], 1)
+    caught, alarms = right / right[-1], (last + 1 - right) / max(len(scores) - right[-1], 1)
     precision = right / (last + 1)
-    found, alarms = np.append(0.0, found), np.append(0.0, alarms)
-    average = float(np.sum(np.diff(found) * precision))
+    caught, alarms = np.append(0.0, caught), np.append(0.0, alarms)
+    average = float(np.sum(np.diff(caught) * precision))
     return (
-        np.interp(GRID, alarms, found),
-        precision[np.minimum(np.searchsorted(found[1:], GRID), len(precision) - 1)],
-        float(np.trapezoid(found, alarms)),
+        np.interp(GRID, alarms, caught),
+        precision[np.minimum(np.searchsorted(caught[1:], GRID), len(precision) - 1)],
+        float(np.trapezoid(caught, alarms)),
         average,
     )
 

@@ -134,12 +134,12 @@ def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np
     {'stiffest': 2.0, 'softest': 1.0, 'predictions': 1.0}
     """
     number, warmth = draws[0, 1::2].shape[0], {}
-    found = {
+    directions = {
         "stiffest": [_principal(rows[::2]) for rows in gradients],
         "softest": [_principal(rows[::2] - rows[::2].mean(axis=0)) for rows in draws],
         "predictions": [slope / np.maximum(np.linalg.norm(slope), np.finfo(np.float64).tiny)] * len(draws),
     }
-    for name, vectors in found.items():
+    for name, vectors in directions.items():
         along, pull = (np.einsum("cnd,cd->cn", part[:, 1::2], np.stack(vectors)) for part in (draws, gradients))
         of_chains = ((along - along.mean(axis=1, keepdims=True)) * pull).sum(axis=1) / (number - 1)
         if (standard_error(of_chains) or np.inf) < WELL_KNOWN:
