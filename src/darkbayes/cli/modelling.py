@@ -139,7 +139,8 @@ class Fit:
         from darkbayes.compiled import keep_compiled
         from darkbayes.files import read_json
         from darkbayes.fit import Options, fingerprint, fit_folder, for_images, guarantee_level
-        from darkbayes.report import chains_line, guarantee_line, write_report
+        from darkbayes.progress import spoken
+        from darkbayes.report import caution_lines, chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
         from darkbayes.tables.schema import TableSchema
 
@@ -172,13 +173,16 @@ class Fit:
         if prepared.backbone is not None:
             config |= {"backbone": prepared.facts["backbone"]["name"], "backbone_sha256": prepared.backbone.key}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
-        results = fit_folder(prepared, config, options, self.seed, out, **how)
+        with spoken(not self.quiet):
+            results = fit_folder(prepared, config, options, self.seed, out, **how)
         page = write_report(out)
         common.show(results, self.json)
         if not self.json:
             print(f"chains: {chains_line(results)}")
             if promised := guarantee_line(read_json(out / "fit.json")):
                 print(f"guarantee: {promised}")
+            for caution in caution_lines(out):
+                print(f"caution: {caution}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
 
     def _prepared(self, out: Path) -> Any:

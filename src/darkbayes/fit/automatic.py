@@ -368,6 +368,7 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
         steps = int(np.clip(START_EPOCHS * len(data.x) // sharing.START_BATCH, least, most))
         steps = steps if options.time_budget is None else math.ceil(min(options.time_budget / AMPLE, 1.0) * steps)
         steps = steps if options.max_steps is None else min(steps, -(-options.max_steps // 4))
+        LOGGER.info("optimising the %d networks that chains begin at, %d steps each", number, steps)
         return sharing.optimised(posterior, data, key, number, steps)
     rows = np.linspace(0, len(jax.tree.leaves(start.draws)[0]) - 1, number).round().astype(int)
     some = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], start.draws)

@@ -24,6 +24,7 @@ from darkbayes.model.priors import ScaledGaussianPrior
 from darkbayes.outcomes import Target
 from darkbayes.outcomes.heads.base import Predicted
 from darkbayes.predict import said_together
+from darkbayes.progress import LOGGER
 from darkbayes.teacher.chain import Chains, collect, nothing_kept, raise_on_failure, start_chains
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
 from darkbayes.types import Array, Data, Key, WeightedData
@@ -137,6 +138,7 @@ def choose_model(
     cut = int(ASIDE * len(order))
     aside, rest = (sharing.some_rows(data, rows) for rows in (order[:cut], order[cut:]))
     steps = min(most_steps or STEPS, STEPS)
+    LOGGER.info("choosing among %d networks by short chains, on %d rows set aside", len(models), cut)
     scores: dict[Model, np.ndarray | None] = {}
     passed_over: list[Model] = []
 

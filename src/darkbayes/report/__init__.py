@@ -1,5 +1,6 @@
 """Tables, figures and pages, made from results files only."""
 
+from darkbayes.report.fitted.page import caution_lines as caution_lines
 from darkbayes.report.fitted.words import guarantee_line as guarantee_line
 from darkbayes.report.page import check_figure as check_figure
 from darkbayes.report.page import write_image as write_image

@@ -65,6 +65,11 @@ def write_fitted(folder: Path) -> Path:
     )
 
 
+def caution_lines(folder: Path) -> list[str]:
+    """What speaks against relying on the model of a fit, but for what its chains say."""
+    return words.warnings(read_run(folder), chains=False)
+
+
 def main_figure(folder: Path) -> Drawing:
     """The one figure that says most of a fit."""
     run = read_run(folder)

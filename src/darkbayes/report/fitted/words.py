@@ -61,7 +61,8 @@ def unknown(run: FittedRun, held: HeldOut) -> str:
 def guarantee_line(facts: dict[str, Any]) -> str:
     """What is guaranteed, what that changed, and how it did in a test; nothing where there is no guarantee."""
     given = facts.get("guarantee", {})
-    return "; ".join(given[part] for part in ("promise", "luck", "change") if part in given)
+    parts = [given[part] for part in ("promise", "luck", "change") if part in given]
+    return "; ".join([*parts, "scores are those without it"] if parts else parts)
 
 
 def verdict(run: FittedRun) -> str:
@@ -106,8 +107,8 @@ def _of_the_table(run: FittedRun) -> list[str]:
     return texts
 
 
-def warnings(run: FittedRun) -> list[str]:
-    """What speaks against relying on the model."""
+def warnings(run: FittedRun, *, chains: bool = True) -> list[str]:
+    """What speaks against relying on the model; what its `chains` do is said elsewhere, too."""
     held, texts = run.held, _of_the_table(run)
     if held is not None and held.rows < FEW_HELD_OUT:
         texts.append(f"Only {held.rows} {run.cases} were held out: all scores are rough.")
@@ -118,7 +119,7 @@ def warnings(run: FittedRun) -> list[str]:
             "finished learning. Give it more (--time-budget)."
         )
     verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
-    if verdict["code"] != "agree":
+    if chains and verdict["code"] != "agree":
         choices = run.results.get("choices", {}).get("student", [])
         hurried = any("seconds allow" in choice.get("reason", "") for choice in choices)
         more = " There was no time for more: give it a larger --time-budget." * hurried
