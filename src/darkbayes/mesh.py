@@ -2,7 +2,7 @@
 
 Devices form a mesh: along `chain` they divide the chains of a teacher, along `data` the rows. Programs are those of one
 device: JAX divides them by where their arrays lie, and sums and averages across devices by its own collectives. Every
-process runs the same program, so whatever is decided by the clock is decided by the first of them.
+process runs the same program, so whatever is decided by the clock is decided by the first of them (`processes.py`).
 """
 
 from typing import Any
@@ -77,8 +77,3 @@ def on_host(leaf: jax.Array) -> np.ndarray:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated:
         return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
     return np.asarray(leaf)
-
-
-def agreed(value: int) -> int:
-    """The first process's value."""
-    return int(multihost_utils.broadcast_one_to_all(np.int32(value))) if jax.process_count() > 1 else value

@@ -26,8 +26,9 @@ from jax.sharding import Mesh
 from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.mesh import CHAIN, agreed, kept, laid
+from darkbayes.mesh import CHAIN, kept, laid
 from darkbayes.model.base import as_floats
+from darkbayes.processes import agreed
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
@@ -177,7 +178,7 @@ class Distillation(eqx.Module):
         chains = start_chains(self.chain, teacher_key, self.settings.num_chains, self.settings.num_chains)
         now = state.teacher
         # Not the step's own memory, which is given away once.
-        return state._replace(teacher=now._replace(states=chains.states, begun=now.step + 0))
+        return self._held(state._replace(teacher=now._replace(states=chains.states, begun=now.step + 0)))
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
@@ -375,7 +376,7 @@ def run_rounds(
         winner = np.expand_dims(winners(divergences, state), -1)
         of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (state.loss, divergences)]
         step = steps_of(state.teacher.step)
-        late = deadline is not None and time.time() > deadline and 2 * step > steps + burnt
+        late = deadline is not None and bool(agree(time.time() > deadline)) and 2 * step > steps + burnt
         yield Snapshot(state, step, *of_best, marked=done % every == 0 or done == rounds or late)
         if late:
             return
