@@ -5,6 +5,7 @@ device: JAX divides them by where their arrays lie, and sums and averages across
 process runs the same program, so whatever is decided by the clock is decided by the first of them (`processes.py`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -59,6 +60,14 @@ def kept(tree: PyTree, mesh: Mesh | None, *axes: str) -> PyTree:
         return tree
     place = NamedSharding(mesh, PartitionSpec(*axes))
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, place), tree)
+
+
+def divided(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """A function of arrays that lie along chains, within a program, as each device calls it with its part of them."""
+    along = PartitionSpec(CHAIN)
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=along, out_specs=along, axis_names=frozenset([CHAIN]), check_vma=False
+    )
 
 
 def whole(tree: PyTree) -> PyTree:

@@ -183,7 +183,7 @@ class Distillation(eqx.Module):
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
         """Advance the chains alone."""
-        return self._held(state._replace(teacher=burn(self.chain, state.teacher, steps)))
+        return self._held(state._replace(teacher=burn(self.chain, state.teacher, steps, self.mesh)))
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
@@ -206,7 +206,7 @@ class Distillation(eqx.Module):
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
-        step, every = functools.partial(step_chains, self.chain), self.settings.update_every
+        step, every = functools.partial(step_chains, self.chain, mesh=self.mesh), self.settings.update_every
         if every == 1:
             teacher = step(state.teacher)
         else:
@@ -273,7 +273,7 @@ class Distillation(eqx.Module):
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         posterior = self.chain.posterior
-        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior))
+        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior), mesh=self.mesh)
 
     def paced(self, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()) -> "Distillation":
         """The same with its chains' pace settled, as `teacher.chain.paced` does."""
