@@ -239,7 +239,9 @@ class Distillation(eqx.Module):
         draws = self._draws_at_hand(state, pick_key)
         context = Context(self.chain.posterior, draws, self.chain.inputs)
         queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
-        targets = self.student.head.seen(jax.random.fold_in(query_key, 0), self._predictions(draws, queries))
+        # All predictions on all devices: one exchange, where sums over them would be several, one after the other.
+        said = kept(self._predictions(draws, queries), self.mesh)
+        targets = self.student.head.seen(jax.random.fold_in(query_key, 0), said)
         update = functools.partial(self.student.update, x=queries, targets=targets)
         students, optimisers, losses = each(update, state.students, state.optimisers)
         wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))

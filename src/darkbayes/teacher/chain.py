@@ -157,9 +157,7 @@ class Chains(NamedTuple):
         return self.states.params
 
 
-def each(
-    function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = False, mesh: Mesh | None = None
-) -> Any:
+def each(function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = False, mesh: Mesh | None = None) -> Any:
     """`function` of each element along the first axis, all at once (``jax.vmap``) or `in_turn` (``jax.lax.map``).
 
     A single element is unpacked instead: on tiny networks a batch axis of length one makes a step half as fast again.
