@@ -66,12 +66,17 @@ def rows(*, seed: int, quiet: bool, faults: int = 100, effort: float = 0.01) -> 
     ]
 
 
+def free_port() -> int:
+    """A port at which nobody is to be found."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
 def start(command: list[str], folder: Path) -> list[subprocess.Popen[bytes]]:
     """The processes of a command, in a folder that they share."""
     folder.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        place = {"JAX_COORDINATOR_ADDRESS": f"localhost:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": str(PROCESSES)}
+    place = {"JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}", "JAX_NUM_PROCESSES": str(PROCESSES)}
     processes = []
     for number in range(PROCESSES):
         with (folder.parent / f"{folder.name}-{number}.log").open("a") as log:
