@@ -117,7 +117,7 @@ def fit_folder(
         write_json(out / "dependence.json", courses)
         both, columns = (fitted.predict, fitted.predict_teacher), [course["column"] for course in courses]
         write_json(out / "excursions.json", excursions(schema, prepared.train_frame, columns, *both, seed))
-        if isinstance(prepared.held_out_frame, dict):
+        if prepared.held_out is not None and isinstance(prepared.held_out_frame, dict):
             frame = prepared.held_out_frame
             facts["outside"] = check_outside(schema, frame, len(prepared.truth), *both, seed)
             facts["importance"] = importance(columns, frame, prepared.truth, shipped.predict, seed)
