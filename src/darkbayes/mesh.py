@@ -63,11 +63,18 @@ def kept(tree: PyTree, mesh: Mesh | None, *axes: str) -> PyTree:
 
 
 def divided(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """A function of arrays that lie along chains, within a program, as each device calls it with its part of them."""
-    along = PartitionSpec(CHAIN)
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=along, out_specs=along, axis_names=frozenset([CHAIN]), check_vma=False
-    )
+    """A function within a program as each device calls it: with all of the first argument and its part of the others.
+
+    Those lie along chains, and so does what it returns.
+    """
+    along, axes = PartitionSpec(CHAIN), frozenset([CHAIN])
+
+    def call(all_of: PyTree, *parts: PyTree) -> Any:
+        places = (PartitionSpec(), *(along for _ in parts))
+        own = jax.shard_map(function, mesh=mesh, in_specs=places, out_specs=along, axis_names=axes, check_vma=False)
+        return own(all_of, *parts)
+
+    return call
 
 
 def whole(tree: PyTree) -> PyTree:

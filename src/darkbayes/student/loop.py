@@ -275,7 +275,8 @@ class Distillation(eqx.Module):
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         posterior = self.chain.posterior
-        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior), mesh=self.mesh)
+        said = eqx.Partial(lambda posterior, x, draw: posterior.distribution(draw, x), posterior, x)
+        return each(said, draws, in_turn=pace(posterior), mesh=self.mesh)
 
     def paced(self, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()) -> "Distillation":
         """The same with its chains' pace settled, as `teacher.chain.paced` does."""

@@ -4,7 +4,6 @@ Failure is data until it reaches the host.
 """
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -161,10 +160,16 @@ def each(function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = 
     """`function` of each element along the first axis, all at once (``jax.vmap``) or `in_turn` (``jax.lax.map``).
 
     A single element is unpacked instead: on tiny networks a batch axis of length one makes a step half as fast again.
-    On a mesh every device does this for those that it has; a loop over all of them would run whole on each device.
+    On a mesh every device does this for those that it has; a loop over all of them would run whole on each device. What
+    the function needs besides is then to be a part of it, as of a method of a module or of ``equinox.Partial``.
     """
     if mesh is not None:
-        return divided(functools.partial(each, function, in_turn=in_turn), mesh)(*stacked)
+        arrays, rest = eqx.partition(function, eqx.is_array)
+
+        def some(arrays: PyTree, *stacked: PyTree) -> Any:
+            return each(eqx.combine(arrays, rest), *stacked, in_turn=in_turn)
+
+        return divided(some, mesh)(arrays, *stacked)
     if len(jax.tree.leaves(stacked)[0]) > 1:
         return jax.lax.map(lambda one: function(*one), stacked) if in_turn else jax.vmap(function)(*stacked)
     single = function(*jax.tree.map(lambda leaf: leaf[0], stacked))
