@@ -10,8 +10,8 @@ from typing import Any
 from darkbayes.errors import InvalidInput
 
 BENCHMARKS = (
-    "backbone", "compiling", "engine", "export", "fits", "kills", "memory", "predict", "resume", "samplers", "service",
-    "startup", "targets",
+    "backbone", "compiling", "engine", "export", "faults", "fits", "kills", "memory", "mesh", "predict", "resume",
+    "samplers", "service", "startup", "targets",
 )  # fmt: skip
 """Files with a function `rows`, which takes `seed` and `quiet`, and any of its sizes, and returns rows of results."""
 

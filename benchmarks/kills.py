@@ -10,7 +10,6 @@ own, ``python -m benchmarks.kills ARGUMENTS``, which saves checkpoints all the t
 
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,8 +36,8 @@ def rows(*, seed: int, quiet: bool, kills: int = 100, effort: float = 0.1, repea
     rng, result = np.random.default_rng(seed), []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _write_boston(folder / "boston.csv", 1)
-        _write_boston(folder / "large.csv", repeated)
+        write_boston(folder / "boston.csv", 1)
+        write_boston(folder / "large.csv", repeated)
         commands: dict[str, list[str]] = {
             name: command.format(effort=effort).split() for name, command in COMMANDS.items()
         }
@@ -101,7 +100,8 @@ def compared(whole: Path, broken: Path) -> tuple[bool, int]:
     return same and bool(wanted), len(strays)
 
 
-def _write_boston(path: Path, times: int) -> None:
+def write_boston(path: Path, times: int) -> None:
+    """The table of that name as a CSV file, its rows so many times."""
     table: Any = load("boston")
     lines = [",".join(map(repr, row)) for row in np.column_stack([table.x, table.y]).tolist()]
     write_text(path, "\n".join([",".join([*table.features, table.target]), *lines * times]) + "\n")
@@ -109,4 +109,4 @@ def _write_boston(path: Path, times: int) -> None:
 
 if __name__ == "__main__":
     runs.CHECKPOINT_SECONDS, runs.CHECKPOINT_SHARE = 0.0, 1.0
-    cli.main(sys.argv[1:])
+    cli.main()

@@ -1,5 +1,8 @@
 """One process of the run in test_mesh.py: ``python mesh_run.py PROCESSES NUMBER PORT OUT``."""
 
+import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +12,14 @@ import numpy as np
 import optax
 
 import darkbayes as db
-from darkbayes.files import write_arrays
+from darkbayes import processes, runs
+from darkbayes.files import write_arrays, write_text
+from darkbayes.mesh import laid
+from darkbayes.student.loop import Distillation
 
 PRIOR, NOISE, AT = 2.0, 3.0, ((0.0, 1.0), (2.0, 1.0))
+STEPS, STOPPED = 1_200, 800
+KEY = 1
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
@@ -21,25 +29,85 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
     return x, x @ [[1.0], [-0.5]] + rng.normal(size=(12, 1)) / np.sqrt(NOISE)
 
 
-def distilled(mesh: Any) -> dict[str, np.ndarray]:
-    """What the student says, and what each chain of its teacher said, at the same inputs."""
+def parts() -> dict[str, Any]:
+    """What is distilled into what."""
     x, y = examples()
     network = db.Network(lambda key, x: jax.random.normal(key, (2, 1)), lambda weights, x: x @ weights)
     posterior = db.Posterior(network, db.outcomes.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=len(x))
-    teacher = db.minibatch_chain(posterior, db.sgld(4e-3), x, y, batch_size=None, burn_in=400, thin=40)
     head = db.outcomes.GaussianHead()
-    student = db.Student(db.mlp([8], head.width), head, optax.adam(1e-3))
-    settings = db.Settings(num_chains=8, query_batch=16, update_every=20, reservoir=2)
-    queries = db.queries.uniform_box(-2, 2)
-    common: Any = {"steps": 1_200, "settings": settings, "monitor": np.array(AT), "quiet": True}
-    done = db.distil(teacher, student, queries, jax.random.key(1), **common, mesh=mesh)
-    said, traced = db.predict_student(student, done.params, AT), db.teacher.keeping.trace_read(done.state.trace)[0]
-    return {"mean": said.mean, "std": said.std, "traced": traced[..., 0]}
+    return {
+        "chain": db.minibatch_chain(posterior, db.sgld(4e-3), x, y, batch_size=None, burn_in=400, thin=40),
+        "student": db.Student(db.mlp([8], head.width), head, optax.adam(1e-3)),
+        "queries": db.queries.uniform_box(-2, 2),
+        "settings": db.Settings(num_chains=8, query_batch=16, update_every=20, reservoir=2),
+        "monitor": np.array(AT),
+    }
+
+
+def said(student: db.Student, params: Any, state: Any) -> dict[str, np.ndarray]:
+    """What the student says, and what each chain of its teacher said, at the same inputs."""
+    says, traced = db.predict_student(student, params, AT), db.teacher.keeping.trace_read(state.trace)[0]
+    return {"mean": says.mean, "std": says.std, "traced": traced[..., 0]}
+
+
+def distilled(mesh: Any, parts: dict[str, Any]) -> dict[str, np.ndarray]:
+    """One distillation."""
+    done = db.distil(**parts, key=jax.random.key(KEY), steps=STEPS, quiet=True, mesh=mesh)
+    return said(parts["student"], done.params, done.state)
+
+
+def in_folder(mesh: Any, parts: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
+    """The same in a run's folder, begun there or gone on with."""
+    whole = db.distillation(**parts)
+    run = runs.Run(folder, {}, resume=True, quiet=True, mesh=mesh)
+    state = run.distil("student", whole, jax.random.key(KEY), STEPS)
+    return said(whole.student, whole.best(state), state)
+
+
+def stopped(mesh: Any, parts: dict[str, Any], folder: Path) -> None:
+    """A run in a folder until it has saved a checkpoint in its middle; all processes stop there."""
+    save = runs.save_shards
+
+    def save_and_stop(folder: Path, state: Any, step: int) -> None:
+        save(folder, state, step)
+        if step >= STOPPED:
+            raise InterruptedError
+
+    runs.save_shards, runs.CHECKPOINT_SECONDS, runs.CHECKPOINT_SHARE = save_and_stop, 0.0, 1.0
+    try:
+        in_folder(mesh, parts, folder)
+    except InterruptedError:
+        runs.save_shards = save
+
+
+def gathers(mesh: Any, parts: dict[str, Any]) -> int:
+    """How often devices hand each other what belongs to chains, in a program that runs chains in turn."""
+    chain = db.mclmc_chain(parts["chain"].posterior, *examples(), burn_in=20, thin=20)
+    divided = db.distillation(**parts | {"chain": chain}).on(mesh)
+    burn: Any = Distillation.burn
+    program = burn.lower(divided, divided.init(laid(jax.random.key(KEY), mesh)), np.int32(1)).compile()
+    return program.compiled.as_text().count("all-gather(")
+
+
+def main(number: int, count: int, port: str, out: str) -> None:
+    processes.join(f"localhost:{port}", count, number)
+    mesh, same = db.device_mesh(data=2), parts()
+    once, folder = distilled(mesh, same), Path(out) / "run"
+    stopped(mesh, same, folder)
+    if number == 0:
+        shutil.copytree(folder, Path(out) / "half")
+    resumed = in_folder(mesh, same, folder)
+    bits = all(np.array_equal(once[name], resumed[name]) for name in once)
+    write_arrays(Path(out) / str(number), once | {"same": np.array(bits), "gathers": np.array(gathers(mesh, same))})
+    processes.gather(np.zeros(1))
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        processes.gather(np.zeros(1))
+    except db.WorkerLost as problem:
+        write_text(Path(out) / "lost", str(problem))
+        os._exit(3)
 
 
 if __name__ == "__main__":
-    processes, number, port, out = sys.argv[1:]
-    jax.distributed.initialize(f"localhost:{port}", int(processes), int(number), initialization_timeout=300)
-    once, again = (distilled(db.device_mesh(data=2)) for _ in range(2))
-    same = all(np.array_equal(once[name], again[name]) for name in once)
-    write_arrays(Path(f"{out}-{number}"), once | {"same": np.array(same)})
+    main(int(sys.argv[2]), int(sys.argv[1]), *sys.argv[3:])

@@ -2,9 +2,10 @@
 
 Devices form a mesh: along `chain` they divide the chains of a teacher, along `data` the rows. Programs are those of one
 device: JAX divides them by where their arrays lie, and sums and averages across devices by its own collectives. Every
-process runs the same program, so whatever is decided by the clock is decided by the first of them.
+process runs the same program, so whatever is decided by the clock is decided by the first of them (`processes.py`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -61,6 +62,21 @@ def kept(tree: PyTree, mesh: Mesh | None, *axes: str) -> PyTree:
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, place), tree)
 
 
+def divided(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """A function within a program as each device calls it: with all of the first argument and its part of the others.
+
+    Those lie along chains, and so does what it returns.
+    """
+    along, axes = PartitionSpec(CHAIN), frozenset([CHAIN])
+
+    def call(all_of: PyTree, *parts: PyTree) -> Any:
+        places = (PartitionSpec(), *(along for _ in parts))
+        own = jax.shard_map(function, mesh=mesh, in_specs=places, out_specs=along, axis_names=axes, check_vma=False)
+        return own(all_of, *parts)
+
+    return call
+
+
 def whole(tree: PyTree) -> PyTree:
     """The arrays of a run on a mesh, whole and in the memory of every process."""
 
@@ -77,8 +93,3 @@ def on_host(leaf: jax.Array) -> np.ndarray:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable and not leaf.is_fully_replicated:
         return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
     return np.asarray(leaf)
-
-
-def agreed(value: int) -> int:
-    """The first process's value."""
-    return int(multihost_utils.broadcast_one_to_all(np.int32(value))) if jax.process_count() > 1 else value

@@ -8,14 +8,15 @@
     chains.json      whether chains of a network that convolves step one after the other, as was found to be quicker
     more.json        whether a fit ran as many chains again, and why
     diagnostics.json whether the chains of a distillation agree, once it is done
-    checkpoint/      step-N/ with state.safetensors and manifest.json; the last two are kept
+    checkpoint/      step-N/ with state.safetensors, shards of other processes, and manifest.json; the last two are kept
     results.json     the one form of results
     timings.json     how long what took
     report.html
 
 Nothing is pickled. A run that was killed at any moment resumes from its last checkpoint and ends in the same bytes of
 every file but checkpoints and timings, unless times are its results or a time budget ended it. One process at a time
-works in a folder.
+works in a folder, or several that share a mesh: then the first of them decides and writes, and others write their
+shards of the checkpoints. As many processes end in the same bits; fewer, or one, may go on with the run.
 """
 
 import dataclasses
@@ -25,18 +26,39 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from darkbayes.checkpoints import load_checkpoint, named_leaves, plain_array, restored_arrays, save_checkpoint
+from darkbayes.checkpoints import (
+    checkpoint_steps,
+    load_checkpoint,
+    named_leaves,
+    plain_array,
+    restored_arrays,
+    save_checkpoint,
+    save_shards,
+)
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import RunError
 from darkbayes.estimates import estimate
-from darkbayes.files import is_left_over, lock_folder, read_arrays, read_json, write_arrays, write_json, write_text
+from darkbayes.files import (
+    ASIDE,
+    is_left_over,
+    lock_folder,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_json,
+    write_text,
+)
+from darkbayes.mesh import laid, whole
+from darkbayes.processes import agreed, attempt, first, told
 from darkbayes.student.following import follow
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, steps_of
 from darkbayes.student.many import SideBySide
@@ -50,6 +72,7 @@ TIMINGS = "timings.json"
 FEATURES = "features-{}.safetensors"  # What a backbone made of images, before there is a run.
 CHECKPOINT_SECONDS = 10.0  # How much work a killed run loses at most, about, where checkpoints are cheap.
 CHECKPOINT_SHARE = 0.02  # How much of a run's time may go into checkpoints.
+Begin = Callable[[Any, Key, DistillationState], DistillationState]
 
 
 class Run:
@@ -60,10 +83,48 @@ class Run:
         config: all that is needed to run it again, which tells it from other runs.
         resume: whether to go on with the run that the folder holds.
         quiet: whether to show no progress bars.
+        mesh: the devices, of all processes, that share its distillations; every process opens the folder, which all of
+            them see.
     """
 
-    def __init__(self, path: Path | str, config: dict[str, Any], *, resume: bool = False, quiet: bool = False):
-        self.path, self.config, self.quiet = Path(path), json.loads(json.dumps(config)), quiet
+    def __init__(
+        self,
+        path: Path | str,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        quiet: bool = False,
+        mesh: Mesh | None = None,
+    ):
+        self.path, self.config, self.mesh = Path(path), json.loads(json.dumps(config)), mesh
+        self.first = mesh is None or first()
+        """Whether this is the process that writes."""
+        self.quiet = quiet or not self.first
+        self._shared = mesh is not None and jax.process_count() > 1
+        self._by_first(lambda: self._begin(resume))
+        if self._shared:
+            self._check_shared()
+
+    def _by_first(self, function: Callable[[], Any]) -> Any:
+        """What the first process does, or all give up."""
+        if not self._shared:
+            return function()
+        return attempt(lambda: function() if self.first else None)[0]
+
+    def _check_shared(self) -> None:
+        """Refuse a folder that is not one and the same for all processes."""
+        mark = self.path / told(f".{uuid.uuid4().hex}.{os.getpid()}{ASIDE}")
+        self._by_first(mark.touch)
+
+        def look() -> None:
+            if not mark.exists():
+                remedy = "choose one on a disk that all processes share"
+                raise RunError(f"{self.path} on process {jax.process_index()} is not that of process 0: {remedy}")
+
+        attempt(look)
+        self._by_first(mark.unlink)
+
+    def _begin(self, resume: bool) -> None:
         check_folder(self.path, resume=resume)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self.path)
@@ -104,6 +165,8 @@ class Run:
 
     def took(self, name: str, seconds: float) -> None:
         """Note how long something took, apart from all that does not depend on the machine's speed."""
+        if not self.first:
+            return
         self.seconds[name] = seconds
         write_json(self.path / TIMINGS, self.seconds)
 
@@ -114,32 +177,41 @@ class Run:
         key: Key,
         steps: int,
         deadline: float | None = None,
-        begin: Callable[[DistillationState], DistillationState] = lambda state: state,
+        begin: Begin = lambda parts, key, state: state,
     ) -> DistillationState:
         """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
 
-        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. `begin` makes the state
-        that it begins at from the first or from that of the checkpoint.
+        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. ``begin(parts, key,
+        state)`` makes the state that it begins at from the first or from that of the checkpoint.
         """
         folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
         if isinstance(distillation, Distillation):
             decide = functools.partial(self.decide, f"{name}/chains")
             distillation = distillation.paced(lambda measure: decide(lambda: {"in_turn": measure()})["in_turn"])
-        state, start = distillation.init(key), 0
-        stored = load_checkpoint(checkpoint, state)
+        parts: Any = distillation
+        if self.mesh is not None and isinstance(distillation, Distillation):
+            parts, key = distillation.on(self.mesh), laid(key, self.mesh)
+        state, start = parts.init(key), 0
+        save, stored = save_checkpoint, None
+        if self._shared:
+            save, steps_there = save_shards, told(checkpoint_steps(checkpoint) if self.first else None)
+            stored, _ = attempt(lambda: load_checkpoint(checkpoint, state, steps_there))
+        else:
+            stored = load_checkpoint(checkpoint, state)
         if stored is not None:
             if not np.array_equal(plain_array(stored[0].update_key), plain_array(state.update_key)):
                 raise RunError(f"{checkpoint} was made with another seed: choose another folder")
             state, start = stored
-        metrics = _metrics_until(folder / "metrics.jsonl", start)
+        metrics = self._by_first(lambda: _metrics_until(folder / "metrics.jsonl", start)) or Path(os.devnull)
         saved, pause = time.time(), CHECKPOINT_SECONDS
         with metrics.open("a", encoding="utf-8") as lines:
 
             def keep_lines() -> None:
                 """Before a checkpoint that is later than they are."""
                 lines.flush()
-                os.fsync(lines.fileno())
+                if self.first:
+                    os.fsync(lines.fileno())
 
             def watch(snapshot: Snapshot) -> None:
                 """Write how it goes, and a checkpoint when one is due."""
@@ -147,29 +219,37 @@ class Run:
                 if snapshot.marked:
                     line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
                     lines.write(json.dumps(line) + "\n")
-                if time.time() - saved > pause:
+                due = time.time() - saved > pause
+                if agreed(due) if self._shared else due:
                     keep_lines()
                     began = time.time()
-                    save_checkpoint(checkpoint, snapshot.state, snapshot.step)
+                    save(checkpoint, snapshot.state, snapshot.step)
                     saved = time.time()
                     pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
 
             label = None if self.quiet else name
-            state, _ = follow(distillation, begin(state), steps, deadline=deadline, label=label, watch=watch)
+            state, _ = follow(parts, begin(parts, key, state), steps, deadline=deadline, label=label, watch=watch)
             keep_lines()
-        save_checkpoint(checkpoint, state, steps_of(state.teacher.step))
-        write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
-        said = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-        curve = [(line["step"], line["kl"]) for line in said if line["kl"] is not None]
-        write_json(folder / "diagnostics.json", distillation.diagnose(state, curve).as_dict())
+        save(checkpoint, state, steps_of(state.teacher.step))
+        state = state if self.mesh is None else whole(state)
+
+        def conclude() -> None:
+            write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
+            said = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+            curve = [(line["step"], line["kl"]) for line in said if line["kl"] is not None]
+            write_json(folder / "diagnostics.json", distillation.diagnose(state, curve).as_dict())
+
+        self._by_first(conclude)
         return state
 
     def decide(self, name: str, compute: Callable[[], Any]) -> Any:
         """What the file `name`.json holds, computed only if an earlier call did not get to store it."""
         path = self.path / f"{name}.json"
-        if not path.exists():
-            write_json(path, compute())
-        return read_json(path)
+        there = path.exists()
+        if not (agreed(there) if self._shared else there):
+            decided = compute()  # By all, who may have to do it together.
+            self._by_first(lambda: write_json(path, decided))
+        return told(read_json(path) if self.first else None) if self._shared else read_json(path)
 
     def tune(
         self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
@@ -239,7 +319,7 @@ def load_student(path: Path | str, student: Student, x: Any) -> PyTree:
         The weights.
     """
     like = student.init(jax.random.key(0), as_inputs(x))
-    restored = restored_arrays(Path(path), like)
+    restored = restored_arrays([Path(path)], like)
     if restored is None:
         wanted = {name: leaf.shape for name, leaf in named_leaves(like).items()}
         raise RunError(f"{path} holds the weights of another network: it needs {wanted}")

@@ -1,6 +1,7 @@
 """One distillation by the devices of several processes: the student, and the law of its teacher, stay what they are."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 import darkbayes as db
 import mesh_run
+from darkbayes.checkpoints import load_checkpoint
 from darkbayes.files import read_arrays
 
 SECONDS = 900
@@ -20,8 +22,8 @@ SECONDS = 900
 
 
 @pytest.fixture(scope="module")
-def divided(tmp_path_factory) -> list[dict[str, np.ndarray]]:
-    """What each of two processes has in the end, each with two devices: chains and rows divided by two."""
+def folder(tmp_path_factory) -> Path:
+    """What two processes leave, each with two devices: chains and rows divided by two. The second is killed at last."""
     folder = tmp_path_factory.mktemp("mesh")
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -34,7 +36,7 @@ def divided(tmp_path_factory) -> list[dict[str, np.ndarray]]:
     processes = []
     try:
         for number in range(2):
-            command = [sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder / "out")]
+            command = [sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder)]
             with (folder / f"log-{number}").open("w") as log:
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
         codes = [process.wait(timeout=SECONDS) for process in processes]
@@ -42,16 +44,50 @@ def divided(tmp_path_factory) -> list[dict[str, np.ndarray]]:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0, 0], (folder / "log-0").read_text()[-3000:]
-    return [read_arrays(folder / f"out-{number}") for number in range(2)]
+    assert codes == [3, -signal.SIGKILL], (folder / "log-0").read_text()[-3000:]
+    return folder
 
 
-def test_the_student_is_the_same_whoever_computed_it(divided):
-    alone = mesh_run.distilled(None)
-    for each in divided:
-        for name, expected in alone.items():
+@pytest.fixture(scope="module")
+def divided(folder) -> list[dict[str, np.ndarray]]:
+    """What each of the processes has in the end."""
+    return [read_arrays(folder / str(number)) for number in range(2)]
+
+
+def test_the_student_is_the_same_whoever_computed_it(divided, folder):
+    """Two processes, one, and one that goes on from the middle of what two have begun."""
+    parts = mesh_run.parts()
+    alone = [mesh_run.distilled(None, parts), mesh_run.in_folder(None, parts, folder / "half")]
+    for each in (*divided, alone[1]):
+        for name, expected in alone[0].items():
             np.testing.assert_allclose(each[name], expected, atol=1e-4)
-        assert each["same"], "the same bits on the same mesh"
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bits_on_the_same_mesh(divided):
+    assert [bool(each["same"]) for each in divided] == [True, True]
+
+
+def test_checkpoints_are_written_by_all_and_whole_or_not_there(folder):
+    """What is each chain's own in two shards, all else in the first; and nothing aside."""
+    *_, last = sorted((folder / "run" / "student" / "checkpoint").iterdir())
+    assert not list(last.parent.glob(".*"))
+    assert sorted(path.name for path in last.iterdir()) == ["manifest.json", "state-1.safetensors", "state.safetensors"]
+    first, second = (read_arrays(last / name) for name in ("state.safetensors", "state-1.safetensors"))
+    assert first["teacher.states.params.network"].shape == (4, 2, 1) == second["4@teacher.states.params.network"].shape
+    assert all(name.startswith("4@") for name in second)
+    (last / "state-1.safetensors").write_bytes((last / "state.safetensors").read_bytes())
+    with pytest.raises(db.RunError, match="is corrupt or truncated"):
+        load_checkpoint(last.parent, {})
+
+
+def test_no_device_steps_the_chains_of_another(divided):
+    assert [int(each["gathers"]) for each in divided] == [0, 0]
+
+
+def test_those_who_are_left_are_told_of_a_lost_process(folder):
+    lost = (folder / "lost").read_text()
+    assert lost.startswith("process 0 has lost touch with another of the 2 processes (")
+    assert lost.endswith("with a folder they go on from the last checkpoint (--resume)")
 
 
 def test_chains_on_a_mesh_have_the_law_of_the_posterior(divided, z_scores):

@@ -12,6 +12,7 @@ import operator
 import os
 import sys
 import tomllib
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -81,13 +82,32 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(BROKEN_PIPE) from None
     except (Divergence, InvalidInput, RunError, DataError, OSError) as problem:
         print(f"darkbayes: {problem}{remedy(problem)}", file=sys.stderr)
-        raise SystemExit(1 if isinstance(problem, Divergence) else 2) from None
+        code = 1 if isinstance(problem, Divergence) else 2
+        if program and _among_others():
+            _leave(code)
+        raise SystemExit(code) from None
     except KeyboardInterrupt:
         goes_on = "`fit` and `reproduce` go on from their last checkpoint with --resume"
         print(f"darkbayes: interrupted; {goes_on}", file=sys.stderr)
         if program:
             # What JAX still computes in other threads has been seen to crash Python as it tidies up.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)
+            _leave(INTERRUPTED)
         raise SystemExit(INTERRUPTED) from None
+    except Exception:
+        if not program or not _among_others():
+            raise
+        traceback.print_exc()
+        _leave(1)
+
+
+def _among_others() -> bool:
+    """Whether this process is one of several, who would wait for each other at an orderly end."""
+    jax: Any = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
+
+
+def _leave(code: int) -> None:
+    """End here and now."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -4,6 +4,7 @@
 comment, or under it in a string.
 """
 
+import dataclasses
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,7 +43,15 @@ Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
 Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
-ASIDE = (*LAYOUT[:2], "out", "resume", "quiet", "json")  # Options of `Fit` that do not tell one run from another.
+PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
+ASIDE = (
+    *LAYOUT[:2],
+    *PLACE,
+    "out",
+    "resume",
+    "quiet",
+    "json",
+)  # Options of `Fit` that do not tell one run from another.
 KeepFormulas = Annotated[
     bool,
     value(
@@ -118,11 +127,31 @@ class Fit:
     query: Query = None
     seed: Number = 0  # the same seed gives the same bits on the same machine, unless the time budget ends the fit
     out: OptionalFolder = None  # the run's folder; runs/NAME-TARGET by default
+    distributed: Flag = False
+    """be one of several processes that share the chains, each with the same command and a folder that all see; its
+    place is read from the environment: Slurm, Open MPI, Kubernetes, Kubeflow"""
+    coordinator: Annotated[str | None, value("HOST:PORT", default=False)] = None
+    """where process 0 is to be found, in place of the environment; with --processes and --process"""
+    processes: Annotated[int | None, value("NUMBER", default=False)] = None  # how many there are
+    process: Annotated[int | None, value("NUMBER", default=False)] = None  # which of them this is, from 0
     resume: Resume = False
     quiet: Quiet = False
     json: Json = False
 
     def run(self) -> None:
+        if not self.distributed and all(getattr(self, name) is None for name in PLACE[1:]):
+            return self._run()
+        common.require("jax")
+        from darkbayes import processes
+
+        processes.plainly()
+        processes.join(self.coordinator, self.processes, self.process)
+        with processes.noticing_loss():
+            quiet = self.quiet or not processes.first()
+            dataclasses.replace(self, distributed=True, quiet=quiet)._run()
+            processes.gather(np.zeros(1))  # Nobody leaves before all is written.
+
+    def _run(self) -> None:
         common.require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
         common.check_seed(self.seed)
         if not 0.0 <= self.held_out < 1.0:
@@ -174,7 +203,9 @@ class Fit:
             config |= {"backbone": prepared.facts["backbone"]["name"], "backbone_sha256": prepared.backbone.key}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
         with spoken(not self.quiet):
-            results = fit_folder(prepared, config, options, self.seed, out, **how)
+            results = fit_folder(prepared, config, options, self.seed, out, mesh=self._mesh(config), **how)
+        if not results:
+            return
         page = write_report(out)
         common.show(results, self.json)
         if not self.json:
@@ -184,6 +215,24 @@ class Fit:
             for caution in caution_lines(out):
                 print(f"caution: {caution}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
+
+    def _mesh(self, config: dict[str, Any]) -> Any:
+        """The devices of all processes, once these are found to be about the same; None for a process alone."""
+        if not self.distributed:
+            return None
+        import jax
+
+        from darkbayes.mesh import device_mesh
+        from darkbayes.processes import require_alike
+        from darkbayes.version import __version__
+
+        kind = jax.devices()[0].device_kind
+        require_alike(darkbayes=__version__, jax=jax.__version__, device=kind, resume=self.resume, **config)
+        if self.chains % jax.device_count():
+            devices = f"{jax.device_count()} devices of {jax.process_count()} processes"
+            more = -(-self.chains // jax.device_count()) * jax.device_count()
+            raise InvalidInput(f"--chains {self.chains} cannot be divided among {devices}: use --chains {more}")
+        return device_mesh()
 
     def _prepared(self, out: Path) -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone

@@ -108,9 +108,11 @@ class Bench:
             "compiling",
             "engine",
             "export",
+            "faults",
             "fits",
             "kills",
             "memory",
+            "mesh",
             "predict",
             "resume",
             "samplers",
@@ -119,7 +121,7 @@ class Bench:
             "targets",
         ]
     ]
-    """which measurement; samplers and targets take a quarter of an hour, kills half an hour"""
+    """which measurement; samplers and targets take a quarter of an hour, kills half an hour, faults two hours"""
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
     figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf

@@ -322,7 +322,7 @@ class Distilled(BaseEstimator):
         made.notes_, made.choices_, made.diagnosis_ = about["notes"], about["choices"], about["diagnosis"]
         if "classes" in about:
             made.classes_ = np.asarray(about["classes"], about["classes_type"])
-        weights = restored_arrays(path, made._like(about["draws"]))
+        weights = restored_arrays([path], made._like(about["draws"]))
         if weights is None:
             raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")
         made.params_, made.draws_ = (jax.tree.map(np.asarray, weights[name]) for name in ("student", "draws"))

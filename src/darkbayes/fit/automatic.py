@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from darkbayes.errors import InvalidInput
 from darkbayes.fit import sharing
@@ -182,7 +183,8 @@ def fit(
     work = cells(data, target, chosen.model)
     plan = _Plan(posterior, data, starts, target, queries, options)
     if work <= options.effort * (CONVOLVED_WHOLE if options.network == "cnn" else WHOLE):
-        lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline)
+        mesh = None if run is None else run.mesh
+        lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline, mesh)
         choices = lengths() if run is None else run.decide("student/choices", lambda: [lengths()])[0]
         parts, lessons = plan.on_all_rows(choices)
     else:
@@ -249,11 +251,11 @@ class _Plan(NamedTuple):
         chain = sharing.whole_chain(self.posterior, self.data, self.starts, effort=self.options.effort, **lengths)
         return self.parts(chain, choices, 1)
 
-    def in_time(self, choices: dict[str, Any], key: Key, deadline: float) -> dict[str, Any]:
+    def in_time(self, choices: dict[str, Any], key: Key, deadline: float, mesh: Mesh | None) -> dict[str, Any]:
         """The lengths of chains on all rows, shorter where they would end after the deadline."""
         if np.isinf(deadline) or self.options.max_steps is not None:
             return choices
-        share = affordable(self.on_all_rows(choices)[0], key, choices["steps"], deadline)
+        share = affordable(self.on_all_rows(choices)[0], key, choices["steps"], deadline, mesh)
         return choices if share == 1 else _shortened(choices, share, self.options)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from darkbayes.checkpoints import named_leaves
 from darkbayes.errors import InvalidInput, require_share
@@ -63,6 +64,7 @@ def fit_folder(
     guarantee: float | None = None,
     resume: bool,
     quiet: bool,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Fit, score and export.
 
@@ -75,13 +77,14 @@ def fit_folder(
         guarantee: the share of new rows whose truth intervals or sets are to hold; the rows held out calibrate it.
         resume: whether to go on with the run that the folder holds.
         quiet: whether to show no progress bars.
+        mesh: the devices, of all processes, that share the chains; every process calls this.
 
     Returns:
-        The results, which are in the folder as well.
+        The results, which are in the folder as well; nothing on processes other than the first.
     """
     schema, target = prepared.schema, prepared.schema.target
     target.check_kinds(options.likelihood, options.head)
-    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet)
+    began, run = time.time(), Run(out, config, resume=resume, quiet=quiet, mesh=mesh)
     fit_key, plug_key = sharing.split(jax.random.key(seed), 2)
     table = schema if isinstance(schema, TableSchema) else prepared.features
     queries = None if table is None else table_queries(table)
@@ -92,10 +95,18 @@ def fit_folder(
         target,
         Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0], options.network),
     )
-    with ThreadPoolExecutor(1) as beside:
-        plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
-        trees = beside.submit(neighbour, prepared, seed)
+    beside = ThreadPoolExecutor(1)
+    try:
+        alone = prepared.held_out is None or not run.first
+        plug = None if alone else beside.submit(plug_in, wide, prepared.train, plug_key)
+        trees = beside.submit(neighbour, prepared, seed) if run.first else None
         fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
+    except BaseException:
+        beside.shutdown(wait=mesh is None, cancel_futures=True)  # Where a process is lost, the others end soon.
+        raise
+    beside.shutdown()
+    if trees is None:
+        return {}
     content = to_onnx(fitted.student, fitted.params, schema, **whole)
     shipped = Shipped(out / MODEL, content=content)
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
@@ -107,7 +118,7 @@ def fit_folder(
         write_json(out / "dependence.json", courses)
         both, columns = (fitted.predict, fitted.predict_teacher), [course["column"] for course in courses]
         write_json(out / "excursions.json", excursions(schema, prepared.train_frame, columns, *both, seed))
-        if isinstance(prepared.held_out_frame, dict):
+        if prepared.held_out is not None and isinstance(prepared.held_out_frame, dict):
             frame = prepared.held_out_frame
             facts["outside"] = check_outside(schema, frame, len(prepared.truth), *both, seed)
             facts["importance"] = importance(columns, frame, prepared.truth, shipped.predict, seed)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from darkbayes.runs import Run
+from darkbayes.runs import Begin, Run
 from darkbayes.student import Distillation
 from darkbayes.student.diagnosis import chains_agreement
 from darkbayes.student.following import follow
@@ -25,7 +25,6 @@ from darkbayes.types import Chain, Key, PyTree
 
 TOO_ROUGH = ("few", "apart")
 """The verdicts on chains that more of them would mend."""
-Begin = Callable[[DistillationState], DistillationState]
 
 
 class Taught(NamedTuple):
@@ -74,9 +73,9 @@ def taught(
             return run.distil("student", parts, key, steps, deadline, begin), []
         state = parts.init(key) if state is None else state
         how: Any = {"deadline": deadline, "label": None if quiet else "distilling", "watch": watch}
-        return follow(parts, begin(state), steps, **how)
+        return follow(parts, begin(parts, key, state), steps, **how)
 
-    def as_given(state: DistillationState) -> DistillationState:
+    def as_given(parts: Distillation, key: Key, state: DistillationState) -> DistillationState:
         given = state.students if weights is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], weights)
         return state._replace(students=given)
 
@@ -92,8 +91,8 @@ def taught(
     decided = decide() if run is None else run.decide("student/more", decide)
     if decided["again"]:
 
-        def renewed(state: DistillationState) -> DistillationState:
-            return state if steps_of(state.teacher.begun) else longer.renewed(key, state)
+        def renewed(parts: Distillation, key: Key, state: DistillationState) -> DistillationState:
+            return state if steps_of(state.teacher.begun) else parts.renewed(key, state)
 
         state, later = distil(longer, renewed, state, 2 * steps)
         curve = curve + later

@@ -10,7 +10,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from darkbayes.mesh import laid
+from darkbayes.processes import agreed
 from darkbayes.student import Distillation
 from darkbayes.types import Key
 
@@ -18,7 +21,7 @@ LOOK = 0.2
 """Seconds that a measurement lasts at least."""
 
 
-def affordable(parts: Distillation, key: Key, steps: int, deadline: float) -> float:
+def affordable(parts: Distillation, key: Key, steps: int, deadline: float, mesh: Mesh | None = None) -> float:
     """The share of a distillation that ends before the deadline, 1 at most.
 
     Args:
@@ -26,10 +29,13 @@ def affordable(parts: Distillation, key: Key, steps: int, deadline: float) -> fl
         key: where its randomness comes from; nothing of what is run here is kept.
         steps: of each chain, burn-in included.
         deadline: a moment of ``time.time()``.
+        mesh: the devices, of all processes, that share it; every process asks, and what the first one gets counts.
 
     Returns:
         The share, which is 0 where there is no time left.
     """
+    if mesh is not None:
+        parts, key = parts.on(mesh), laid(key, mesh)
     burn_in, thin = int(parts.chain.burn_in), int(parts.chain.thin)
     state, step = _timed(lambda state, number: parts.burn(state, number), parts.init(key), burn_in)
     rounds = (steps - burn_in) // thin
@@ -44,6 +50,6 @@ def _timed(advance: Callable[[Any, Any], Any], state: Any, most: int) -> tuple[A
         began = time.perf_counter()
         state = jax.block_until_ready(advance(state, np.int32(number)))
         took = time.perf_counter() - began
-        if took > LOOK or number >= most:
+        if agreed(took > LOOK or number >= most):
             return state, took / number
         number = min(2 * number, most)

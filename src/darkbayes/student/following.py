@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from darkbayes.mesh import agreed, laid, whole
+from darkbayes.mesh import laid, whole
+from darkbayes.processes import agreed, noticing_loss
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis
 from darkbayes.student.loop import DistillationState, Settings, Snapshot, distillation, steps_of
@@ -75,8 +76,9 @@ def distil(
         state, curve = follow(parts, parts.init(key), steps, label=label)
     else:
         divided = parts.on(mesh)
-        state, curve = follow(divided, divided.init(laid(key, mesh)), steps, label=label)
-        state = whole(state)
+        with noticing_loss():
+            state, curve = follow(divided, divided.init(laid(key, mesh)), steps, label=label)
+            state = whole(state)
     return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
 
 

@@ -26,8 +26,9 @@ from jax.sharding import Mesh
 from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.mesh import CHAIN, agreed, kept, laid
+from darkbayes.mesh import CHAIN, kept, laid
 from darkbayes.model.base import as_floats
+from darkbayes.processes import agreed
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
@@ -177,12 +178,12 @@ class Distillation(eqx.Module):
         chains = start_chains(self.chain, teacher_key, self.settings.num_chains, self.settings.num_chains)
         now = state.teacher
         # Not the step's own memory, which is given away once.
-        return state._replace(teacher=now._replace(states=chains.states, begun=now.step + 0))
+        return self._held(state._replace(teacher=now._replace(states=chains.states, begun=now.step + 0)))
 
     @eqx.filter_jit(donate="all-except-first")
     def burn(self, state: DistillationState, steps: Array) -> DistillationState:
         """Advance the chains alone."""
-        return self._held(state._replace(teacher=burn(self.chain, state.teacher, steps)))
+        return self._held(state._replace(teacher=burn(self.chain, state.teacher, steps, self.mesh)))
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(self, state: DistillationState, rounds: Array) -> tuple[DistillationState, Array]:
@@ -205,7 +206,7 @@ class Distillation(eqx.Module):
 
     def _turn(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """`update_every` steps of the chains, then the student's updates."""
-        step, every = functools.partial(step_chains, self.chain), self.settings.update_every
+        step, every = functools.partial(step_chains, self.chain, mesh=self.mesh), self.settings.update_every
         if every == 1:
             teacher = step(state.teacher)
         else:
@@ -238,7 +239,9 @@ class Distillation(eqx.Module):
         draws = self._draws_at_hand(state, pick_key)
         context = Context(self.chain.posterior, draws, self.chain.inputs)
         queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
-        targets = self.student.head.seen(jax.random.fold_in(query_key, 0), self._predictions(draws, queries))
+        # All predictions on all devices: one exchange, where sums over them would be several, one after the other.
+        said = kept(self._predictions(draws, queries), self.mesh)
+        targets = self.student.head.seen(jax.random.fold_in(query_key, 0), said)
         update = functools.partial(self.student.update, x=queries, targets=targets)
         students, optimisers, losses = each(update, state.students, state.optimisers)
         wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))
@@ -272,7 +275,8 @@ class Distillation(eqx.Module):
 
     def _predictions(self, draws: PyTree, x: Array) -> Any:
         posterior = self.chain.posterior
-        return each(lambda draw: posterior.distribution(draw, x), draws, in_turn=pace(posterior))
+        said = eqx.Partial(lambda posterior, x, draw: posterior.distribution(draw, x), posterior, x)
+        return each(said, draws, in_turn=pace(posterior), mesh=self.mesh)
 
     def paced(self, decide: Callable[[Callable[[], bool]], bool] = lambda measure: measure()) -> "Distillation":
         """The same with its chains' pace settled, as `teacher.chain.paced` does."""
@@ -375,7 +379,7 @@ def run_rounds(
         winner = np.expand_dims(winners(divergences, state), -1)
         of_best = [float(np.take_along_axis(np.asarray(one), winner, -1).mean()) for one in (state.loss, divergences)]
         step = steps_of(state.teacher.step)
-        late = deadline is not None and time.time() > deadline and 2 * step > steps + burnt
+        late = deadline is not None and bool(agree(time.time() > deadline)) and 2 * step > steps + burnt
         yield Snapshot(state, step, *of_best, marked=done % every == 0 or done == rounds or late)
         if late:
             return

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from darkbayes.data import as_data, check_batch_size, minibatch
 from darkbayes.data.augmentation import Augment
 from darkbayes.errors import Divergence, InvalidInput, require_count
-from darkbayes.mesh import on_host
+from darkbayes.mesh import divided, on_host
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.anchors import svrg
@@ -155,11 +156,20 @@ class Chains(NamedTuple):
         return self.states.params
 
 
-def each(function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = False) -> Any:
+def each(function: Callable[..., Any], *stacked: PyTree, in_turn: bool | None = False, mesh: Mesh | None = None) -> Any:
     """`function` of each element along the first axis, all at once (``jax.vmap``) or `in_turn` (``jax.lax.map``).
 
     A single element is unpacked instead: on tiny networks a batch axis of length one makes a step half as fast again.
+    On a mesh every device does this for those that it has; a loop over all of them would run whole on each device. What
+    the function needs besides is then to be a part of it, as of a method of a module or of ``equinox.Partial``.
     """
+    if mesh is not None:
+        arrays, rest = eqx.partition(function, eqx.is_array)
+
+        def some(arrays: PyTree, *stacked: PyTree) -> Any:
+            return each(eqx.combine(arrays, rest), *stacked, in_turn=in_turn)
+
+        return divided(some, mesh)(arrays, *stacked)
     if len(jax.tree.leaves(stacked)[0]) > 1:
         return jax.lax.map(lambda one: function(*one), stacked) if in_turn else jax.vmap(function)(*stacked)
     single = function(*jax.tree.map(lambda leaf: leaf[0], stacked))
@@ -184,11 +194,11 @@ def start_chains(chain: Chain, key: Key, num_chains: int, before: int = 0) -> Ch
     return Chains(step_key, jnp.zeros((), jnp.int32), states, fine, jnp.zeros((), jnp.int32))
 
 
-def step_chains(chain: Chain, chains: Chains) -> Chains:
+def step_chains(chain: Chain, chains: Chains, mesh: Mesh | None = None) -> Chains:
     """One step of every chain; the randomness depends on the key and the step count alone."""
     num_chains = len(jax.tree.leaves(chains.states)[0])
     keys = jax.random.split(jax.random.fold_in(chains.key, chains.step), num_chains)
-    states, info = each(chain.step, keys, chains.states, in_turn=pace(chain.posterior))
+    states, info = each(chain.step, keys, chains.states, in_turn=pace(chain.posterior), mesh=mesh)
     first = ~jnp.isfinite(info.log_density) & (chains.failure.step < 0)
     now = Failure(chains.step, info.log_density)
     failure = jax.tree.map(lambda old, new: jnp.where(first, new, old), chains.failure, now)
@@ -229,9 +239,9 @@ def _lost_chains(draws: PyTree, side_by_side: bool) -> np.ndarray:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def burn(chain: Chain, chains: Chains, steps: Array) -> Chains:
+def burn(chain: Chain, chains: Chains, steps: Array, mesh: Mesh | None = None) -> Chains:
     """Advance every chain by `steps` steps and keep nothing but where they end."""
-    return jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now), chains)
+    return jax.lax.fori_loop(0, steps, lambda _, now: step_chains(chain, now, mesh), chains)
 
 
 def pace(posterior: Any) -> bool | None:

@@ -38,10 +38,11 @@ from darkbayes.checkpoints import checkpoint_steps, drop_checkpoints, load_check
 from darkbayes.data import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
+from darkbayes.processes import attempt, gather, require_alike
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.chain import Chains, MinibatchChain, burn, each, pace, raise_on_failure, start_chains
 from darkbayes.teacher.distributed.tours import lengths_by_speed, move_after, paths_of_groups, shares_of
-from darkbayes.teacher.distributed.workers import attempt, gather, hand_on, place, replicate, require_alike, stop_asked
+from darkbayes.teacher.distributed.workers import hand_on, place, replicate, stop_asked
 from darkbayes.teacher.gradients.base import minibatch_gradients
 from darkbayes.teacher.keeping import Average, average_add, average_init
 from darkbayes.types import Array, Data, Key, PyTree

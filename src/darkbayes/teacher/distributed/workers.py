@@ -2,17 +2,10 @@
 
 All devices form a mesh: along `data` lie the processes, each with a shard of its own, along `chain` the devices of a
 process, which share its shard and divide its chains among them. Data never leave their process.
-
-JAX waits for a process that is slow. Where a connection breaks, `WorkerLost` is raised at once. Where the first process
-is gone, which coordinates all, or where heartbeats stay away (``heartbeat_timeout_seconds`` of
-``jax.distributed.initialize``), JAX ends the process with a message of its own. After `WorkerLost` a process should
-leave by ``os._exit``: an orderly exit waits until the heartbeats of the lost one are missed.
 """
 
 import functools
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +14,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from darkbayes.errors import InvalidInput, RunError, WorkerLost
+from darkbayes.processes import noticing_loss
 from darkbayes.teacher.chain import Chains
 from darkbayes.types import Array, PyTree
-
-_SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "coordination service")
 
 
 @functools.cache
@@ -33,54 +24,6 @@ def worker_mesh() -> Mesh:
     """All devices, ``[chain, data]``: a column for each process."""
     devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     return Mesh(np.array(devices).reshape(jax.process_count(), -1).T, ("chain", "data"))
-
-
-@contextmanager
-def noticing_loss() -> Iterator[None]:
-    """Turn what a collective raises where a process is gone into an error that says so."""
-    try:
-        yield
-    except (jax.errors.JaxRuntimeError, ValueError) as problem:  # Gloo's failures come as either.
-        cause = str(problem).splitlines()[0]
-        if not any(sign in cause for sign in _SIGNS_OF_LOSS):
-            raise
-        lost = f"process {jax.process_index()} has lost touch with another of the {jax.process_count()} processes"
-        remedy = "see what that one wrote last, and start all of them again"
-        saved = "with a folder they go on from the last round that all have saved"
-        raise WorkerLost(f"{lost} ({cause}): {remedy}; {saved}") from problem
-
-
-def gather(tree: PyTree) -> PyTree:
-    """What each process holds under the same names and shapes, stacked along a leading axis, on every process."""
-    with noticing_loss():
-        return multihost_utils.process_allgather(tree)
-
-
-def attempt(function: Callable[[], Any], wish: bool = False) -> tuple[Any, bool]:
-    """Go on only if `function` raises nothing on any process: one raises its own, others say whose message to read.
-
-    Returns what it returns here, and the `wish` of the first process, which so decides for all.
-    """
-    result, problem = None, None
-    try:
-        result = function()
-    except Exception as raised:
-        problem = raised
-    problems, wishes = gather(np.array([problem is not None, wish])).T
-    if problem is not None:
-        raise problem
-    if problems.any():
-        raise RunError(f"process {np.argmax(problems)} of {jax.process_count()} gave up: see its message")
-    return result, bool(wishes[0])
-
-
-def require_alike(**settings: Any) -> None:
-    """Refuse to go on where processes were called with different settings."""
-    prints = gather(np.array([zlib.crc32(repr(value).encode()) for value in settings.values()], np.uint32))
-    for name, values, mine in zip(settings, prints.T, settings.values(), strict=True):
-        if (values != values[0]).any():
-            differs = f"{name} differs between processes, it is {mine!r} on process {jax.process_index()}"
-            raise InvalidInput(f"{differs}: call with the same on all of them")
 
 
 def stop_asked(number: int) -> bool:

@@ -1,0 +1,113 @@
+"""Steps a second of all chains of a distillation: two processes on two cores against one process on one core.
+
+    darkbayes bench mesh          a few minutes, on a machine with two idle cores
+
+Both run the same distillation: eight chains on all rows of Boston housing and a student that learns once a step. The
+process that is alone is pinned to one core, the two to one core each; they take turns, and the ratio is that of
+neighbours. What is measured is ``python -m benchmarks.mesh CORE SEED SECONDS OUT``.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import environment, median_row, python, say, with_bar
+from benchmarks.faults import WHOLE, free_port
+from darkbayes.errors import InvalidInput, RunError
+from darkbayes.files import read_json, write_json
+
+CHAINS, HIDDEN = 8, (50, 50)
+LOOPS = ("chains alone", "chains and student")
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def rows(*, seed: int, quiet: bool, turns: int = 7, seconds: float = 5.0) -> list[dict[str, Any]]:
+    """Steps of all chains a second of one process and of two, and how many times as fast two are."""
+    if len(os.sched_getaffinity(0)) < 2:
+        raise InvalidInput("this machine lends one core: the benchmark needs two")
+    found: dict[int, list[list[float]]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as scratch:
+        for turn in range(turns):
+            for number in (1, 2) if turn % 2 else (2, 1):
+                found[number].append(measured(number, seed, seconds, Path(scratch)))
+            say(f"turn {turn + 1}: {found[1][-1]} against {found[2][-1]} steps a second", quiet=quiet)
+    result = []
+    for k, loop in enumerate(LOOPS):
+        one, two = ([rates[k] for rates in found[number]] for number in (1, 2))
+        result += [median_row(f"{loop}, 1 process", "steps_per_s", one)]
+        result += [median_row(f"{loop}, 2 processes", "steps_per_s", two)]
+        ratios = [fast / slow for slow, fast in zip(one, two, strict=True)]
+        result += [with_bar(median_row(f"{loop}, 2 processes", "speedup", ratios), "at least", 1.7)]
+    return result
+
+
+def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float]:
+    """Steps a second of so many processes, each on a core of its own."""
+    cores, place = sorted(os.sched_getaffinity(0)), {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ONE_THREAD}
+    if number > 1:
+        place |= {"JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}", "JAX_NUM_PROCESSES": str(number)}
+    processes, log = [], folder / "log"
+    try:
+        for process in range(number):
+            variables = environment(**place, **({"JAX_PROCESS_ID": str(process)} if number > 1 else {}))
+            command = python("-m", "benchmarks.mesh", str(cores[process]), str(seed), str(seconds), str(folder / "out"))
+            with log.open("w") as lines:
+                processes.append(subprocess.Popen(command, stdout=lines, stderr=lines, env=variables))
+        codes = [process.wait(WHOLE) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    if any(codes):
+        raise RunError(f"{number} processes ended with {codes}: {log.read_text()[-1000:]}")
+    return read_json(folder / "out")
+
+
+def measure(seed: int, seconds: float) -> list[float]:
+    """What one of the processes measures: steps a second of all chains, of each loop."""
+    import jax
+    import optax
+
+    import darkbayes as db
+    from darkbayes.mesh import laid
+    from darkbayes.processes import agreed
+
+    table: Any = db.data.load("boston")
+    x, y = ((part - part.mean(axis=0)) / part.std(axis=0) for part in (table.x, table.y[:, None]))
+    network, head = db.mlp(HIDDEN, 1), db.outcomes.GaussianHead()
+    posterior = db.Posterior(network, db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=len(x))
+    chain = db.mclmc_chain(posterior, x, y, burn_in=1_000_000, thin=10)
+    student = db.Student(db.mlp(HIDDEN, head.width), head, optax.adam(1e-3))
+    mesh = db.device_mesh()
+    parts = db.distillation(chain, student, db.queries.jitter(0.1), db.Settings(num_chains=CHAINS)).on(mesh)
+    state, rates = parts.init(laid(jax.random.key(seed), mesh)), []
+    loops = (lambda state, n: parts.burn(state, n)), (lambda state, n: parts.advance(state, n)[0])
+    for loop, steps in zip(loops, (1, int(chain.thin)), strict=True):
+        state, number = jax.block_until_ready(loop(state, np.int32(1))), 1
+        while True:
+            began = time.perf_counter()
+            state = jax.block_until_ready(loop(state, np.int32(number)))
+            took = time.perf_counter() - began
+            if agreed(took > seconds / 2):
+                break
+            number = agreed(min(8 * number, int(number * seconds / took) + 1))
+        rates.append(CHAINS * steps * number / took)
+    return rates
+
+
+if __name__ == "__main__":
+    core, seed, seconds, out = sys.argv[1:]
+    os.sched_setaffinity(0, {int(core)})
+    from darkbayes import processes
+
+    if "JAX_PROCESS_ID" in os.environ:
+        processes.join()
+    found = measure(int(seed), float(seconds))
+    if processes.first():
+        write_json(Path(out), found)
