@@ -94,7 +94,7 @@ def fit_folder(
     with ThreadPoolExecutor(1) as beside:
         plug = None if prepared.held_out is None else beside.submit(plug_in, wide, prepared.train, plug_key)
         trees = beside.submit(neighbour, prepared, seed)
-        fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
+        fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run, rows=prepared.rows)
     content = to_onnx(fitted.student, fitted.params, schema, **whole)
     shipped = Shipped(out / MODEL, content=content)
     write_arrays(out / "student.safetensors", named_leaves(fitted.params))
