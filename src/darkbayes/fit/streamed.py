@@ -17,6 +17,7 @@ from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import lock_folder
 from darkbayes.fit.prepare import Prepared, prepare_table
 from darkbayes.tables.cells import arrow
+from darkbayes.tables.decoding import first_bytes
 from darkbayes.tables.formats import kind_of
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import parts_in
@@ -35,14 +36,16 @@ from darkbayes.types import Data
 
 STORE = "rows"
 """The folder of the store, in that of the run."""
-LOADED = {"csv": 8.0, "parquet": 8.0}
-"""Bytes of memory that a fit takes for each byte of a table, as text or unpacked, if all of it is read."""
+LOADED, PACKED = {"csv": 6.0, "parquet": 10.0}, 5.0
+"""Bytes of memory that a fit takes for each byte of a table, as text or unpacked, if all of it is read; and by how much
+text is usually compressed where it is."""
 MEMORY = 0.5
 """The share of the machine's memory that a table may take unless somebody says otherwise."""
 MOST_SAMPLED, SAMPLE_SHARE = 100_000, 0.1
 """Rows of the sample at most, and the share of the memory that they may take."""
-MOST_POOLED, POOL_SHARE = 2**18, 1 / 32
-"""The same of a pool."""
+MOST_POOLED, POOL_SHARE, LEAST_POOL = 2**18, 1 / 32, 2**24
+"""The same of a pool, and the bytes that it may take in any case: one that is small would be gone within the steps from
+one kept draw to the next."""
 
 
 class Rows(NamedTuple):
@@ -84,12 +87,15 @@ def loaded_size(sources: Sequence[Path]) -> float:
         kind = kind_of(path)
         if kind not in LOADED:
             return 0.0
-        size += LOADED[kind] * (_unpacked(path) if kind == "parquet" else path.stat().st_size)
+        size += LOADED[kind] * _unpacked(path, kind)
     return size
 
 
-def _unpacked(path: Path) -> int:
-    """The bytes of the columns of a Parquet file, eight to a cell at least."""
+def _unpacked(path: Path, kind: str) -> float:
+    """The bytes of a table that is not compressed; of the columns of a Parquet file, eight to a cell at least."""
+    if kind == "csv":
+        with path.open("rb") as file:
+            return path.stat().st_size * (1.0 if first_bytes(path).startswith(file.read(3)) else PACKED)
     about = arrow().parquet.read_metadata(path)
     packed = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
     return max(packed, 8 * about.num_rows * about.num_columns)
@@ -155,7 +161,7 @@ def prepare_streamed(
     del lock
     schema, seen = packing.exact(store.totals), store.facts["sample"]["rows"]
     width = schema.shape[0]
-    pool = int(np.clip(POOL_SHARE * store.facts["memory"] / (4 * width), 1000, MOST_POOLED))
+    pool = int(np.clip(max(POOL_SHARE * store.facts["memory"], LEAST_POOL) / (4 * width), 1000, MOST_POOLED))
     rows = Rows(packing, store, schema, min(pool, store.rows), seed)
     held, sampled = len(prepared.places), len(prepared.places) + len(prepared.train.x)
     notes = [

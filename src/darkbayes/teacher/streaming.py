@@ -10,7 +10,8 @@ adds up like noise that is new in each step, of a variance that is at most `wind
 being how often a row is drawn before it goes: it is u + u^2 = E[k^2] for a Poisson k, where fresh rows would have u.
 Over an epoch that noise cancels, as all rows come up; chains that forget more slowly than that see less of it. So a
 sampler's variance is inflated at most as if the noise of minibatches were 1 + u times what it is, and a chain that is
-tuned for `REUSE` = u is told to keep to a limit that is lower by as much.
+tuned for `REUSE` = u is told to keep to a limit that is lower by as much. A distillation changes pools between two kept
+draws: where `chain.thin` is longer than the window, it takes the place of that.
 """
 
 import functools
