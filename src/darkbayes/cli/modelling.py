@@ -56,8 +56,8 @@ class Fit:
     """Fit a table or a folder of images: a student, its scores, a report."""
 
     source: Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE|FOLDER ...", default=False)]
-    """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; or a folder with a
-    subfolder of images for each class"""
+    """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; a folder of Parquet
+    files; or one with a subfolder of images for each class"""
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """the column to predict, or several columns of numbers; not for images"""
     task: Annotated[str, value("TASK")] = AUTO
@@ -185,7 +185,7 @@ class Fit:
                 print(f"guarantee: {promised}")
             print(f"student: {out / 'student.onnx'}\nreport: {page}")
 
-    def _prepared(self, out: Path, sha256: str) -> Any:
+    def _prepared(self, out: Path, sha256: str = "") -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone
         from darkbayes.fit import (
             MEMORY,

@@ -43,7 +43,7 @@ MEMORY = 0.5
 """The share of the machine's memory that a table may take unless somebody says otherwise."""
 MOST_SAMPLED, SAMPLE_SHARE = 100_000, 0.1
 """Rows of the sample at most, and the share of the memory that they may take."""
-MOST_POOLED, POOL_SHARE, LEAST_POOL = 2**18, 1 / 32, 2**24
+MOST_POOLED, POOL_SHARE, LEAST_POOL = 2**17, 1 / 32, 2**24
 """The same of a pool, and the bytes that it may take in any case: one that is small would be gone within the steps from
 one kept draw to the next."""
 

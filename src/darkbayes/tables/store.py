@@ -36,7 +36,7 @@ from darkbayes.tables.reading import refuse_bad
 from darkbayes.tables.schema import Coded, Frame, Number, TableSchema
 from darkbayes.tables.streaming import Batch, Batches, in_order
 
-MOST_BUCKETS, BUCKET = 256, 2**27
+MOST_BUCKETS, BUCKET = 256, 2**25
 """Buckets that rows are thrown into at most, each a file that is open meanwhile; and the bytes of one, unless they
 would be more."""
 FEWEST = 1000
@@ -277,6 +277,7 @@ def write_store(
             path.unlink()
         whole.flush()
         os.fsync(whole.fileno())
+    arrow().default_memory_pool().release_unused()
     about = {"rows": int(totals.rows), "width": packing.width, "no_target": batches.no_target}
     found = {name: np.asarray(value).tolist() for name, value in totals._asdict().items()}
     write_json(folder / MANIFEST, about | {"sha256": digest.hexdigest(), "totals": found, **facts})
