@@ -43,6 +43,8 @@ MEMORY = 0.5
 """The share of the machine's memory that a table may take unless somebody says otherwise."""
 MOST_SAMPLED, SAMPLE_SHARE = 100_000, 0.1
 """Rows of the sample at most, and the share of the memory that they may take."""
+MOST_HELD_OUT = 5_000
+"""Rows that are held out at most: what hundreds of draws say of them takes memory."""
 MOST_POOLED, POOL_SHARE, LEAST_POOL = 2**17, 1 / 32, 2**24
 """The same of a pool, and the bytes that it may take in any case: one that is small would be gone within the steps from
 one kept draw to the next."""
@@ -136,7 +138,9 @@ def prepare_streamed(
     made_of = {f"the sha256 of {name}": sha256, "target": list(targets), **asked, "wishes": repr(wishes)}
 
     def prepared_by(sample: Sample) -> tuple[Prepared, Packing]:
-        prepared = prepare_table(sample.table(wishes), targets, **how)
+        table = sample.table(wishes)
+        share = min(how["held_out"], MOST_HELD_OUT / table.rows)
+        prepared = prepare_table(table, targets, **how | {"held_out": share})
         schema: Any = prepared.schema
         return prepared, Packing(schema, np.asarray(prepared.train.y))
 
