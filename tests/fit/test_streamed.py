@@ -34,7 +34,9 @@ def columns() -> dict[str, Any]:
     order = np.lexsort([size, kind])
     weight[rng.choice(ROWS, 9, replace=False)], colour[::100] = np.nan, None
     size[order[7]] = 40.0  # The largest, which a sample of a third of the rows is likely to miss.
-    return {"size": size[order], "weight": weight[order], "colour": colour[order], "kind": kind[order]}
+    return {"size": size[order], "weight": weight[order], "colour": colour[order], "kind": kind[order]} | {
+        "number": np.arange(ROWS) + 7.0
+    }
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,7 @@ def test_scales_and_ranges_are_those_of_all_rows_that_train(columns: dict[str, A
     held = np.asarray([int(place.split()[1]) - 1 for place in stored.places])
     train = np.setdiff1d(np.arange(ROWS), held)
     assert stored.rows.number == len(train)
+    assert "as identifiers have" in stored.schema.ignored["number"]  # pyright: ignore[reportAttributeAccessIssue]
     for column in stored.schema.columns:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(column, Number):
             values = columns[column.name][train]
@@ -154,7 +157,7 @@ def test_files_whose_columns_differ_are_refused_by_name(shards: Path, tmp_path: 
     other = tmp_path / "other"
     other.mkdir()
     parquet.write_table(first, other / "a.parquet")
-    parquet.write_table(first.rename_columns(["size", "mass", "colour", "kind"]), other / "b.parquet")
+    parquet.write_table(first.rename_columns(["size", "mass", "colour", "kind", "number"]), other / "b.parquet")
     with pytest.raises(InvalidInput, match=r"b\.parquet has no column 'weight': its columns are"):
         prepared(other, tmp_path / "run")
     parquet.write_table(first.set_column(0, "size", first["size"].cast(pa.string())), other / "b.parquet")
