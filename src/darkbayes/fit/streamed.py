@@ -165,7 +165,8 @@ def prepare_streamed(
     del lock
     schema, seen = packing.exact(store.totals), store.facts["sample"]["rows"]
     width = schema.shape[0]
-    pool = int(np.clip(max(POOL_SHARE * store.facts["memory"], LEAST_POOL) / (4 * width), 1000, MOST_POOLED))
+    memory = store.facts["memory"]  # That of the run's beginning.
+    pool = int(np.clip(max(POOL_SHARE * memory, LEAST_POOL) / (4 * width), 1000, MOST_POOLED))
     rows = Rows(packing, store, schema, min(pool, store.rows), seed)
     held, sampled = len(prepared.places), len(prepared.places) + len(prepared.train.x)
     notes = [
