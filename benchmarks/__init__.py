@@ -11,7 +11,7 @@ from darkbayes.errors import InvalidInput
 
 BENCHMARKS = (
     "backbone", "compiling", "engine", "export", "faults", "fits", "kills", "memory", "mesh", "predict", "resume",
-    "samplers", "service", "startup", "targets",
+    "samplers", "scale", "service", "startup", "streaming", "targets",
 )  # fmt: skip
 """Files with a function `rows`, which takes `seed` and `quiet`, and any of its sizes, and returns rows of results."""
 

@@ -56,7 +56,9 @@ def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float
     try:
         for process in range(number):
             variables = environment(**place, **({"JAX_PROCESS_ID": str(process)} if number > 1 else {}))
-            command = python("-m", "benchmarks.mesh", str(cores[process]), str(seed), str(seconds), str(folder / "out"))
+            command = python(
+                "-m", "benchmarks.mesh", str(cores[process % len(cores)]), str(seed), str(seconds), str(folder / "out")
+            )
             with log.open("w") as lines:
                 processes.append(subprocess.Popen(command, stdout=lines, stderr=lines, env=variables))
         codes = [process.wait(WHOLE) for process in processes]

@@ -8,6 +8,7 @@ student is not. Processes beyond the cores share them. The same model then says 
 hosts would take; what it assumes of the hosts is in `HOSTS`.
 """
 
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -20,7 +21,8 @@ from benchmarks.mesh import CHAINS, HIDDEN, measured
 from darkbayes.runs import row
 
 PROCESSES = (1, 2, 4)
-ROWS_MEASURED, GRADIENTS = 506, 2  # Of Boston, in each step of a microcanonical chain.
+ROWS_MEASURED, COLUMNS_MEASURED, GRADIENTS = 506, 13, 2  # Of Boston, in each step of a microcanonical chain.
+QUERIES, OUTPUTS, SINGLE = 100, 2, 4  # Of an update, numbers that a draw says of each, and bytes of a number.
 
 
 class Hosts(NamedTuple):
@@ -70,23 +72,25 @@ def turn_seconds(processes: int, cores: int, step: float, lesson: float) -> floa
     return crowded * (CHAINS / processes * step + lesson)
 
 
+def weights_of(columns: int) -> int:
+    """The weights of the teacher's network on so many columns."""
+    return sum((before + 1) * after for before, after in itertools.pairwise([columns, *HIDDEN, 1]))
+
+
 def large(step: float, lesson: float, on: Hosts = HOSTS) -> list[dict[str, Any]]:
     """Hours of the large fit by each scheme, a chain a core or a host, and megabytes that a host sends in a turn."""
-    weights = [on.columns, *HIDDEN, 1]
-    size = sum(before * after + after for before, after in zip(weights[:-1], weights[1:], strict=True))
-    measured_size = 13 * HIDDEN[0] + HIDDEN[0] * HIDDEN[1] + 2 * HIDDEN[0] + 2 * HIDDEN[1] + 1
-    gradient = step / (ROWS_MEASURED * GRADIENTS) * size / measured_size  # Of one row, on one core.
-    queries, outputs, single = 100, 2, 4
+    size = weights_of(on.columns)
+    gradient = step / (ROWS_MEASURED * GRADIENTS) * size / weights_of(COLUMNS_MEASURED)  # Of one row, on one core.
     # All rows in each step: eight groups of hosts have a chain each, and divide the rows among their cores.
     groups = 8
     share = on.rows / (on.hosts / groups * on.cores)
-    summed = 2 * GRADIENTS * single * size
+    summed = 2 * GRADIENTS * SINGLE * size
     whole = share * GRADIENTS * gradient + summed / on.bytes_per_s + GRADIENTS * on.latency_s
     # Minibatches: a chain on each core of each host, rows streamed from its own disk, each seen once.
     chains = on.hosts * on.cores
-    told = single * queries * outputs
+    told = SINGLE * QUERIES * OUTPUTS
     streamed = on.batch * gradient + lesson + told * chains / on.bytes_per_s + on.latency_s
-    disk = on.rows / on.hosts * single * (on.columns + 1) / on.disk_bytes_per_s
+    disk = on.rows / on.hosts * SINGLE * (on.columns + 1) / on.disk_bytes_per_s
     schemes = {
         "all rows, 8 chains": (on.updates * (whole + lesson), summed + told * groups),
         "minibatches, a chain a core": (max(on.updates * streamed, disk), told * chains),

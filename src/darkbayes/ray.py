@@ -46,7 +46,7 @@ def predict(
     each, aside = Predictor(student, **how), folder.with_name(f".{folder.name}{ASIDE}")
     shutil.rmtree(aside, ignore_errors=True)  # What a killed run left.
     several = source if isinstance(source, list | tuple) else [source]
-    context = ray.data.DataContext.get_current()
+    context: Any = ray.data.DataContext.get_current()
     newer = getattr(context, "use_datasource_v2", None)
     # It would hand blocks from reader to writer by the object store, and has no say in how many there are.
     context.use_datasource_v2 = False

@@ -69,6 +69,7 @@ from darkbayes.types import Key, PyTree
 from darkbayes.version import __version__
 
 TIMINGS = "timings.json"
+ROWS = ("rows", "rows.part")  # Those of a table that does not fit memory, and as they are being written, likewise.
 FEATURES = "features-{}.safetensors"  # What a backbone made of images, before there is a run.
 CHECKPOINT_SECONDS = 10.0  # How much work a killed run loses at most, about, where checkpoints are cheap.
 CHECKPOINT_SHARE = 0.02  # How much of a run's time may go into checkpoints.
@@ -282,7 +283,7 @@ def check_folder(path: Path, *, resume: bool) -> bool:
         raise RunError(f"{path} is a file: choose a folder")
     # The configuration is written last: without it, a run was killed as it began, and begins anew.
     if not path.is_dir() or all(
-        is_left_over(entry) or entry.name == "began.json" or entry.match(FEATURES.format("*"))
+        is_left_over(entry) or entry.name in ("began.json", *ROWS) or entry.match(FEATURES.format("*"))
         for entry in path.iterdir()
     ):
         return False

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import benchmarks
-from benchmarks import export, memory, startup
+from benchmarks import export, memory, startup, streaming
 from benchmarks.shapes import SHAPES
 from darkbayes import cli
 from darkbayes.cli import research
@@ -51,6 +51,21 @@ def test_the_engine_is_compared_with_pytorch(engine):
     rows = metrics_of(engine)["speedup"]
     assert len(rows) == len(SHAPES)
     assert {row["bar"] for row in rows} == {8.0, 20.0, 1.25}
+
+
+def test_streamed_rows_are_held_to_the_memory_and_the_speed_of_those_in_memory(monkeypatch):
+    """On a table of its own; the processes that fit it are not run."""
+
+    def child(work, table, folder, seed, *steps):
+        assert sum(parquet.read_metadata(path).num_rows for path in table.iterdir()) == 500
+        return "{}\n512.5\n" if work == "fit" else "[[20.0, 10.0, 25.0], [18.0, 10.0, 20.0]]\n"
+
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'darkbayes[tables]'")
+    monkeypatch.setattr(streaming, "_child", child)
+    monkeypatch.setattr(streaming, "FILE_ROWS", 400)
+    results = metrics_of(benchmarks.run("streaming", seed=0, quiet=True, gigabytes=1e-4))
+    assert (results["peak_rss_mb"][0]["mean"], results["peak_rss_mb"][0]["bar"]) == (512.5, 2000.0)
+    assert (results["times_in_memory"][0]["mean"], results["times_in_memory"][0]["bar"]) == (0.9, 0.8)
 
 
 def test_peak_memory_is_measured_in_processes_of_their_own(monkeypatch):

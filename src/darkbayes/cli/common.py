@@ -27,6 +27,7 @@ OptionalFile = Annotated[Path | None, value("FILE", default=False)]
 OptionalFolder = Annotated[Path | None, value("FOLDER", default=False)]
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}  # Of durations, in seconds.
+SIZES = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}  # Of memory, in bytes.
 
 
 def seconds(text: str) -> float | None:
@@ -45,6 +46,22 @@ def seconds(text: str) -> float | None:
     if not 0 < duration < math.inf:
         raise InvalidInput(f"--time-budget {text!r} is no duration: write 60s, 5m, 1h or none")
     return duration
+
+
+def size(text: str) -> float:
+    """An amount of memory in bytes.
+
+    >>> size("2GB"), size("1.5 mb"), size("100KB")
+    (2000000000.0, 1500000.0, 100000.0)
+    """
+    number, unit = text.strip()[:-2], text.strip()[-2:].upper()
+    try:
+        amount = float(number) * SIZES[unit]
+    except (KeyError, ValueError):
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        raise InvalidInput(f"--memory {text!r} is no amount: write 500MB or 2GB")
+    return amount
 
 
 def layout(command: Any) -> Any:

@@ -65,8 +65,8 @@ class Fit:
     """Fit a table or a folder of images: a student, its scores, a report."""
 
     source: Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE|FOLDER ...", default=False)]
-    """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; or a folder with a
-    subfolder of images for each class"""
+    """a table, or several with the same columns: CSV, Parquet, xlsx, JSON, Arrow, SQLite or DuckDB; a folder of Parquet
+    files; or one with a subfolder of images for each class"""
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """the column to predict, or several columns of numbers; not for images"""
     task: Annotated[str, value("TASK")] = AUTO
@@ -120,6 +120,9 @@ class Fit:
     """what values are then divided by; by default the standard deviation of ImageNet for colours, 255 for grey"""
     backbone_output: Annotated[str | None, value("NAME", default=False)] = None
     """the value of its graph that holds the features, where it has several outputs or an earlier one is wanted"""
+    memory: Annotated[str | None, value("SIZE", default=False)] = None
+    """what the rows of a table may take in memory, such as 2GB; a CSV or Parquet file that would take more is streamed
+    from a copy in the run's folder. By default half of the machine's memory"""
     chains: Number = 8  # chains that sample side by side; as many again follow if their average is known too roughly
     delimiter: Delimiter = None
     encoding: Encoding = None
@@ -182,7 +185,8 @@ class Fit:
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=common.seconds(self.time_budget), **chosen)
         keep_compiled()
-        prepared = self._prepared(out)
+        sha256 = " ".join(fingerprint(path) for path in self.source)
+        prepared = self._prepared(out, sha256)
         if not isinstance(prepared.schema, TableSchema):
             data = prepared.train.x
             options, note = for_images(options, data.shape[1:], len(data), self.network)
@@ -193,12 +197,12 @@ class Fit:
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
         unsaid = {
             name
-            for name in (*KINDS, "decimal", "day_first", "network", "backbone", *BACKBONE, *LAYOUT)
+            for name in (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
             if said.get(name) in ((), None, AUTO)
         }
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
-        config |= {"sha256": " ".join(fingerprint(path) for path in self.source)}
+        config |= {"sha256": sha256}
         if prepared.backbone is not None:
             config |= {"backbone": prepared.facts["backbone"]["name"], "backbone_sha256": prepared.backbone.key}
         how: Any = {"guarantee": level, "resume": self.resume, "quiet": self.quiet}
@@ -234,16 +238,26 @@ class Fit:
             raise InvalidInput(f"--chains {self.chains} cannot be divided among {devices}: use --chains {more}")
         return device_mesh()
 
-    def _prepared(self, out: Path) -> Any:
+    def _prepared(self, out: Path, sha256: str = "") -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone
-        from darkbayes.fit import prepare_features, prepare_images, prepare_table
+        from darkbayes.fit import (
+            MEMORY,
+            STORE,
+            loaded_size,
+            machine_memory,
+            prepare_features,
+            prepare_images,
+            prepare_streamed,
+            prepare_table,
+        )
         from darkbayes.tables.images import list_image_folder, read_image_folder
+        from darkbayes.tables.opening import parts_in
         from darkbayes.tables.reading import read_table
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         first = self.source[0]
-        if first.is_dir():
-            tables = ("target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT)
+        if first.is_dir() and not parts_in(first):
+            tables = ("memory", "target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT)
             self._refuse_given(tables, "a folder of images")
             if len(self.source) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
@@ -263,8 +277,14 @@ class Fit:
             raise InvalidInput(f"--network {self.network} does not apply to a table: leave it out")
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
-        table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
         task: Any = {"task": self.task, "likelihood": self.likelihood}
+        memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
+        if (out / STORE).exists() or loaded_size(self.source) > memory:
+            apart = ("weights", "class_weight", "distributed")
+            self._refuse_given(apart, f"a table of more than {memory / 1e9:.3g} GB (--memory)")
+            how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": common.layout(self)}
+            return prepare_streamed(self.source, self.target, out, memory=memory, sha256=sha256, **how)
+        table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 

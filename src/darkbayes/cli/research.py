@@ -116,12 +116,15 @@ class Bench:
             "predict",
             "resume",
             "samplers",
+            "scale",
             "service",
             "startup",
+            "streaming",
             "targets",
         ]
     ]
-    """which measurement; samplers and targets take a quarter of an hour, kills half an hour, faults two hours"""
+    """which measurement; samplers, streaming and targets take a quarter of an hour, kills half an hour, faults two
+    hours"""
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
     figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf

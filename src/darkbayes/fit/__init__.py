@@ -23,3 +23,8 @@ from darkbayes.fit.prepare import infer_schema as infer_schema
 from darkbayes.fit.prepare import prepare_images as prepare_images
 from darkbayes.fit.prepare import prepare_table as prepare_table
 from darkbayes.fit.sharing import Start as Start
+from darkbayes.fit.streamed import MEMORY as MEMORY
+from darkbayes.fit.streamed import STORE as STORE
+from darkbayes.fit.streamed import loaded_size as loaded_size
+from darkbayes.fit.streamed import machine_memory as machine_memory
+from darkbayes.fit.streamed import prepare_streamed as prepare_streamed

@@ -42,6 +42,7 @@ from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
+from darkbayes.teacher.streaming import REUSE
 from darkbayes.types import Data, Key, PyTree
 
 BATCH = 100
@@ -93,6 +94,8 @@ AFTERWARDS, AFTERWARDS_SHARE = 10.0, 0.2
 """Seconds of a time budget that scores and the report take, and the share of it that is left for them at most."""
 SHORTEST, AMPLE = 60, 120.0
 """Steps that chains take however little time there is, and the seconds below which less is optimised before."""
+HEATING = 0.1
+"""The share of the sampler's own noise that minibatches may add along the stiffest direction."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that minibatch chains may plan to use; the student has the rest."""
 
@@ -149,6 +152,7 @@ def fit(
     quiet: bool = True,
     start: Start | None = None,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
+    rows: Any = None,
 ) -> Fitted:
     """Sample the posterior of a network given `data`, and distil it.
 
@@ -163,6 +167,7 @@ def fit(
         quiet: whether to show no progress bars.
         start: what an earlier fit of the same networks found, to go on from.
         watch: sees how a fit without a run's folder goes.
+        rows: all examples, if `data` is a sample of them (`streamed.Rows`), which are then streamed.
     """
     options = options or Options()
     target.check_kinds(options.likelihood, options.head)
@@ -180,15 +185,20 @@ def fit(
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
+    if rows is not None:
+        posterior = dataclasses.replace(posterior, num_data=rows.number)
     work = cells(data, target, chosen.model)
     plan = _Plan(posterior, data, starts, target, queries, options)
-    if work <= options.effort * (CONVOLVED_WHOLE if options.network == "cnn" else WHOLE):
+    if rows is None and work <= options.effort * (CONVOLVED_WHOLE if options.network == "cnn" else WHOLE):
         mesh = None if run is None else run.mesh
         lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline, mesh)
         choices = lengths() if run is None else run.decide("student/choices", lambda: [lengths()])[0]
         parts, lessons = plan.on_all_rows(choices)
     else:
-        chain, choices = _tuned(posterior, data, starts, tune_key, options, run, quiet)
+        chain = dataclasses.replace(sharing.make_chain(posterior, data, BATCH), start=starts)
+        feed = None if rows is None else rows.feed(data.x.shape[1], BATCH)
+        chain, choices = _tuned(chain, tune_key, options, run, quiet, 1.0 if feed is None else 1.0 + REUSE)
+        chain = dataclasses.replace(chain, feed=feed)
         parts, lessons = plan.parts(chain, choices, UPDATE_EVERY)
     LOGGER.info("%s", choices["explanation"])
     student, longer = parts.student, None
@@ -328,12 +338,12 @@ def _shortened(choices: dict[str, Any], share: float, options: Options) -> dict[
 
 
 def _tuned(
-    posterior: Posterior, data: Data, starts: Draw, key: Key, options: Options, run: Run | None, quiet: bool
+    chain: MinibatchChain, key: Key, options: Options, run: Run | None, quiet: bool, hotter: float
 ) -> tuple[MinibatchChain, dict[str, Any]]:
-    """A tuned chain on minibatches, and what was chosen for it."""
-    chain = dataclasses.replace(sharing.make_chain(posterior, data, BATCH), start=starts)
+    """A tuned chain on minibatches, whose noise will be so many times what is measured, and what was chosen for it."""
     tuning: dict[str, Any] = {
         "num_chains": options.chains,
+        "heating": HEATING / hotter,
         "thin_by": UPDATE_EVERY,
         "within": None if options.time_budget is None else TEACHER_SHARE * options.time_budget,
     }

@@ -100,7 +100,7 @@ def fit_folder(
         alone = prepared.held_out is None or not run.first
         plug = None if alone else beside.submit(plug_in, wide, prepared.train, plug_key)
         trees = beside.submit(neighbour, prepared, seed) if run.first else None
-        fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run)
+        fitted = fit(prepared.train, target, fit_key, options, queries=queries, run=run, rows=prepared.rows)
     except BaseException:
         beside.shutdown(wait=mesh is None, cancel_futures=True)  # Where a process is lost, the others end soon.
         raise

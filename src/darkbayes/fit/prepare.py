@@ -48,6 +48,8 @@ class Prepared(NamedTuple):
     """What makes features of images, if those are learned from."""
     features: TableSchema | None = None
     """How they are standardised, one column for each."""
+    rows: Any = None
+    """All rows that train, if `train` is a sample of them (`streamed.Rows`)."""
 
 
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -21,17 +21,26 @@ ROWS, POINTS, BEYOND, MOST_COLUMNS = 20, 21, 2.0, 6
 """Of excursions: rows to average over, values of a number, ranges beyond what was seen, and columns that are told."""
 
 
-def probes(schema: TableSchema, frame: Frame, rows: int) -> Frame:
-    """So many rows of a frame, each with every number by itself and all at once moved by each distance either way."""
-    start = {name: values[:rows] for name, values in frame.items()}
+def probes(schema: TableSchema, frame: Frame, rows: int, number: int | None = None, seed: int = 0) -> Frame:
+    """So many rows of a frame, each with every number by itself and all at once moved by each distance either way.
+
+    All such probes, or some `number` of them drawn at random, which alone are made.
+    """
     several = [[column] for column in schema.numbers] + [list(schema.numbers)] * (len(schema.numbers) > 1)
-    moved = [
-        start | {column.name: start[column.name] + move * (column.high - column.low) for column in columns}
-        for columns in several
-        for distance in MOVES
-        for move in (-distance, distance)
-    ]
-    return {name: np.concatenate([part[name] for part in moved]) for name in start} if schema.numbers else {}
+    moves = [(columns, move) for columns in several for distance in MOVES for move in (-distance, distance)]
+    if not moves:
+        return {}
+    rows = min(rows, len(next(iter(frame.values()))))
+    chosen = np.arange(len(moves) * rows)
+    if number is not None:
+        chosen = np.random.default_rng(seed).permutation(chosen)[:number]
+    which, row = np.divmod(chosen, rows)
+    asked = {name: values[row] for name, values in frame.items()}
+    for place, (columns, move) in enumerate(moves):
+        moved = which == place
+        for column in columns:
+            asked[column.name][moved] += move * (column.high - column.low)
+    return asked
 
 
 def ratios(student: Prediction, teacher: Prediction) -> tuple[np.ndarray, np.ndarray]:
@@ -49,11 +58,10 @@ def check_outside(
     schema: TableSchema, frame: Frame, number: int, student: Predicts, teacher: Predicts, seed: int
 ) -> dict[str, Any] | None:
     """How student and teacher compare at so many probes, drawn at random; nothing of a table without numbers."""
-    asked = probes(schema, frame, number)
+    asked = probes(schema, frame, number, number, seed)
     if not asked:
         return None
-    chosen = np.random.default_rng(seed).permutation(len(next(iter(asked.values()))))[:number]
-    x = schema.encode({name: values[chosen] for name, values in asked.items()})
+    x = schema.encode(asked)
     whole, doubt = ratios(student(x), teacher(x))
     low, high = np.quantile(whole, (0.025, 0.975)).tolist()
     return {"probes": len(x), "within": within(whole), "epistemic_within": within(doubt), "low": low, "high": high}

@@ -120,18 +120,22 @@ def whole(number: Any) -> Array:
     return jax.device_put(np.int32(number))
 
 
-def filled_rows(posterior: Posterior, data: Data) -> tuple[Posterior, Data, Array]:
-    """The posterior with its numbers as arrays, rows repeated from the first on, and how many are the examples."""
+def filled_rows(posterior: Posterior, data: Data, number: int | None = None) -> tuple[Posterior, Data, Array]:
+    """The posterior with its numbers as arrays, rows repeated from the first on, and how many are the examples.
+
+    It is that of so many examples, or of those that there are.
+    """
     posterior.likelihood.check_targets(data.y)
-    numbers = real(posterior.prior.precision), real(len(data.x))  # pyright: ignore[reportAttributeAccessIssue]
+    numbers = real(posterior.prior.precision), real(number or len(data.x))  # pyright: ignore[reportAttributeAccessIssue]
     posterior = eqx.tree_at(lambda posterior: (posterior.prior.precision, posterior.num_data), posterior, numbers)
     return posterior, jax.tree.map(fill_rows, data), whole(len(data.x))
 
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
-    """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples."""
+    """The default chain on minibatches, to be tuned; `batch_size` may be more than there are examples, and these may be
+    some of those that the posterior is about."""
     weights = jax.tree.leaves(jax.eval_shape(posterior.network.init, jax.random.key(0), data.x))
-    posterior, data, examples = filled_rows(posterior, data)
+    posterior, data, examples = filled_rows(posterior, data, posterior.num_data)
     widest = max(leaf.size // leaf.shape[0] for leaf in weights)
     sampler = default_sampler(posterior, batch_size, widest * posterior.prior.precision)  # pyright: ignore[reportAttributeAccessIssue]
     return MinibatchChain(posterior, sampler, data, batch_size, 0, 1, minibatch_gradients(), examples=examples)

@@ -36,12 +36,14 @@ from darkbayes.teacher.chain import (
     Chains,
     burn,
     each,
+    fed,
     in_chunks,
     pace,
     paced,
     raise_on_failure,
     start_chains,
     step_chains,
+    unchanged,
 )
 from darkbayes.teacher.keeping import (
     Average,
@@ -361,14 +363,22 @@ def run_rounds(
     """`Distillation.run`, of one run or of several side by side, whose losses and divergences are averaged."""
     done, burnt = steps_of(state.teacher.step), steps_of(state.teacher.begun) + int(chain.burn_in)
     agree = int if getattr(parts, "mesh", None) is None else agreed
-    for state, _ in in_chunks(lambda now, n: parts.burn(now, n), state, min(burnt, steps) - done, agree=agree):
+
+    def seeing(state: DistillationState) -> Any:
+        """The parts with the rows of the present step."""
+        streamed = getattr(chain, "feed", None) is not None
+        return dataclasses.replace(parts, chain=fed(chain, steps_of(state.teacher.step))) if streamed else parts
+
+    common: Any = {"agree": agree, "most": lambda further: unchanged(chain, done + further)}
+    for state, _ in in_chunks(lambda now, n: seeing(now).burn(now, n), state, min(burnt, steps) - done, **common):
         raise_on_failure(chain, state.teacher)
         yield Snapshot(state, steps_of(state.teacher.step), None, None)
     # None of a run that has gone on with new chains already.
     passed, rounds = (max(one - burnt, 0) // int(chain.thin) for one in (steps_of(state.teacher.step), steps))
     every, carry = max(1, math.isqrt(rounds) // 2), (state, np.zeros(()))
-    common: Any = {"done": passed, "every": every, "agree": agree}
-    for carry, done in in_chunks(lambda now, n: parts.advance(now[0], n), carry, rounds, **common):
+    thin = int(chain.thin)
+    common |= {"done": passed, "every": every, "most": lambda done: unchanged(chain, burnt + done * thin, thin)}
+    for carry, done in in_chunks(lambda now, n: seeing(now[0]).advance(now[0], n), carry, rounds, **common):
         state = carry[0]
         raise_on_failure(chain, state.teacher)
         failed = np.atleast_1d(state.failed_update)

@@ -198,7 +198,9 @@ def _identifies(table: Table, name: str) -> str | None:
         return "it counts the rows"
     if np.isnan(values).any() or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
         return None
-    through = len(values) >= FEW_ROWS and values.max() - values.min() == len(values) - 1
+    # Of rows that are some of a table, by where they were in it.
+    counts = np.array_equal(values - values[0], table.lines - table.lines[0])
+    through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
     if through or _NAMED_SO.fullmatch(name.strip()):
         return "every row has another whole number, as identifiers have"
     return None

@@ -4,6 +4,8 @@ Failure is data until it reaches the host.
 """
 
 import dataclasses
+import functools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -24,6 +26,7 @@ from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.anchors import svrg
 from darkbayes.teacher.gradients.base import Estimate, Gradients, Stateless, minibatch_gradients
 from darkbayes.teacher.samplers.auto import AutoStep
+from darkbayes.teacher.streaming import Feed
 from darkbayes.types import Array, Chain, Data, Info, Key, PyTree
 
 State = TypeVar("State")
@@ -57,6 +60,8 @@ class MinibatchChain(eqx.Module):
     """How many of the rows of `data` are the examples, if not all: the first ones, which those after them repeat."""
     augment: Augment | None = None
     """What is done to the inputs of every batch."""
+    feed: Feed | None = eqx.field(default=None, static=True)
+    """Where the rows of each step come from, if they are not all in `data`."""
 
     @property
     def inputs(self) -> Array:
@@ -287,6 +292,18 @@ def seconds_per_step(chain: Chain, num_chains: int) -> float:
     return min(took[1:])
 
 
+def fed(chain: Any, step: Any) -> Any:
+    """The chain with the rows of a step, where they are streamed."""
+    feed = getattr(chain, "feed", None)
+    return chain if feed is None else dataclasses.replace(chain, data=feed.rows(int(step)), examples=None)
+
+
+def unchanged(chain: Any, step: int, unit: int = 1) -> int | float:
+    """How many units of so many steps begin with the rows of this step."""
+    feed = getattr(chain, "feed", None)
+    return math.inf if feed is None else -(-feed.left(step) // unit)
+
+
 def in_chunks(
     advance: Callable[[State, Array], State],
     state: State,
@@ -296,16 +313,18 @@ def in_chunks(
     done: int = 0,
     every: int | None = None,
     agree: Callable[[int], int] = int,
+    most: Callable[[int], int | float] = lambda done: math.inf,
 ) -> Iterator[tuple[State, int]]:
     """Call ``advance(state, n)`` until `total` units are done, with n chosen so that a call lasts about `seconds`.
 
     Yields the state and the number of units done so far, on top of those `done` before; some call ends at each multiple
-    of `every`. The first call is of one unit: it compiles. On what the clock says, processes that run together `agree`.
+    of `every`, and after so many done a call is of `most` units at most. The first call is of one unit: it compiles. On
+    what the clock says, processes that run together `agree`.
     """
     chunk, timed, every = 1, False, every or total
     while done < total:
         began = time.perf_counter()
-        number = min(chunk, total - done, every - done % every)
+        number = int(min(chunk, total - done, every - done % every, most(done)))
         state = jax.block_until_ready(advance(state, np.int32(number)))  # pyright: ignore[reportArgumentType]
         rate = number / max(time.perf_counter() - began, 1e-6)
         done += number
@@ -343,7 +362,8 @@ def sample(chain: Chain, key: Key, *, num_chains: int, num_draws: int, label: st
     steps = int(chain.burn_in) + int(chain.thin) * num_draws
     state = chains, kept
     with progress_bar(label or "", steps, quiet=label is None) as show:
-        for state, done in in_chunks(lambda state, n: collect(chain, state, n), state, steps):
+        most = functools.partial(unchanged, chain)
+        for state, done in in_chunks(lambda now, n: collect(fed(chain, now[0].step), now, n), state, steps, most=most):
             raise_on_failure(chain, state[0])
             show(done)
     return state[1]
