@@ -16,6 +16,7 @@ from darkbayes import processes, runs
 from darkbayes.files import write_arrays, write_text
 from darkbayes.mesh import laid
 from darkbayes.student.loop import Distillation
+from darkbayes.teacher.keeping import trace_read
 
 PRIOR, NOISE, AT = 2.0, 3.0, ((0.0, 1.0), (2.0, 1.0))
 STEPS, STOPPED = 1_200, 800
@@ -29,7 +30,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
     return x, x @ [[1.0], [-0.5]] + rng.normal(size=(12, 1)) / np.sqrt(NOISE)
 
 
-def parts() -> dict[str, Any]:
+def parts() -> Any:
     """What is distilled into what."""
     x, y = examples()
     network = db.Network(lambda key, x: jax.random.normal(key, (2, 1)), lambda weights, x: x @ weights)
@@ -46,7 +47,7 @@ def parts() -> dict[str, Any]:
 
 def said(student: db.Student, params: Any, state: Any) -> dict[str, np.ndarray]:
     """What the student says, and what each chain of its teacher said, at the same inputs."""
-    says, traced = db.predict_student(student, params, AT), db.teacher.keeping.trace_read(state.trace)[0]
+    says, traced = db.predict_student(student, params, AT), trace_read(state.trace)[0]
     return {"mean": says.mean, "std": says.std, "traced": traced[..., 0]}
 
 
@@ -83,7 +84,8 @@ def stopped(mesh: Any, parts: dict[str, Any], folder: Path) -> None:
 def gathers(mesh: Any, parts: dict[str, Any]) -> int:
     """How often devices hand each other what belongs to chains, in a program that runs chains in turn."""
     chain = db.mclmc_chain(parts["chain"].posterior, *examples(), burn_in=20, thin=20)
-    divided = db.distillation(**parts | {"chain": chain}).on(mesh)
+    others: Any = parts | {"chain": chain}
+    divided = db.distillation(**others).on(mesh)
     burn: Any = Distillation.burn
     program = burn.lower(divided, divided.init(laid(jax.random.key(KEY), mesh)), np.int32(1)).compile()
     return program.compiled.as_text().count("all-gather(")
