@@ -162,7 +162,7 @@ def numbers(values: np.ndarray) -> dict[str, Column]:
 def test_counts_are_found_by_themselves_and_said() -> None:
     rng, notes = np.random.default_rng(0), []
     assert OUTCOMES.kind(numbers(rng.poisson(3.0, 300)), "auto", notes) is CountTarget
-    assert "taken for counts (otherwise: task" in notes[0]
+    assert "treated as counts (otherwise: task" in notes[0]
     for others in (
         rng.integers(0, 10, 300),
         rng.integers(3, 9, 300),

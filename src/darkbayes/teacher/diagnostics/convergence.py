@@ -242,7 +242,7 @@ def agreement(
     >>> agreement(rng.normal(size=(4, 200, 3))).verdict.code
     'agree'
     >>> agreement(rng.normal(size=(4, 200, 3)) + np.arange(4)[:, None, None]).verdict.text
-    'the chains have not met (R-hat 1.57), and their average is known to 44% of the spread only: about 309 chains ...'
+    'the chains have not met (R-hat 1.57), and their average is known to 44% of the spread only: use about 309 ...'
     """
     values = np.asarray(values, np.float64)
     if values.ndim < 2 or values.shape[0] < 1:
