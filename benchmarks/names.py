@@ -67,6 +67,7 @@ NAMES = Names(
         "times_in_memory": "times the steps a second of rows in memory",
         "us_per_turn": "microseconds of a turn",
         "us_per_turn_by_model": "by the model",
+        "us_exchange": "beyond it: the exchange",
         "hours": "hours",
         "mb_per_turn": "MB that a host sends in a turn",
         "mb_per_s": "MB a second",

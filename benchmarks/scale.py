@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.common import announced, median_row, say
 from benchmarks.mesh import CHAINS, HIDDEN, measured
 from darkbayes.runs import row
+from darkbayes.teacher.streaming import REUSE
 
 PROCESSES = (1, 2, 4)
 ROWS_MEASURED, COLUMNS_MEASURED, GRADIENTS = 506, 13, 2  # Of Boston, in each step of a microcanonical chain.
@@ -62,7 +63,10 @@ def rows(*, seed: int, quiet: bool, turns: int = 3, seconds: float = 5.0) -> lis
     for number in PROCESSES:
         name = f"{number} process{'es' * (number > 1)}"
         result.append(median_row(name, "us_per_turn", (1e6 * together[number]).tolist()))
-        result.append(row(name, "us_per_turn_by_model", [1e6 * turn_seconds(number, cores, step, lesson)]))
+        model = 1e6 * turn_seconds(number, cores, step, lesson)
+        result.append(row(name, "us_per_turn_by_model", [model]))
+        if number > 1:
+            result.append(row(name, "us_exchange", [float(np.median(1e6 * together[number])) - model]))
     return announced(result + large(step, lesson), quiet=quiet)
 
 
@@ -86,14 +90,14 @@ def large(step: float, lesson: float, on: Hosts = HOSTS) -> list[dict[str, Any]]
     share = on.rows / (on.hosts / groups * on.cores)
     summed = 2 * GRADIENTS * SINGLE * size
     whole = share * GRADIENTS * gradient + summed / on.bytes_per_s + GRADIENTS * on.latency_s
-    # Minibatches: a chain on each core of each host, rows streamed from its own disk, each seen once.
+    # Minibatches: a chain on each core of each host, all of which see the pools that the host reads from its own disk.
     chains = on.hosts * on.cores
     told = SINGLE * QUERIES * OUTPUTS
-    streamed = on.batch * gradient + lesson + told * chains / on.bytes_per_s + on.latency_s
-    disk = on.rows / on.hosts * SINGLE * (on.columns + 1) / on.disk_bytes_per_s
+    computed = on.batch * gradient + lesson + told * chains / on.bytes_per_s + on.latency_s
+    read = on.batch / REUSE * SINGLE * (on.columns + 1) / on.disk_bytes_per_s
     schemes = {
         "all rows, 8 chains": (on.updates * (whole + lesson), summed + told * groups),
-        "minibatches, a chain a core": (max(on.updates * streamed, disk), told * chains),
+        "minibatches, a chain a core": (on.updates * max(computed, read), told * chains),
     }
     result = []
     for name, (total, sent) in schemes.items():
