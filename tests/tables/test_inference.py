@@ -199,6 +199,7 @@ def refused(table, told, target="y", **options):
         (rows(good) + "1,2\n3,4,5\n6,7,8,9\n", "line 32: 2 fields instead of 3; line 34: 4 fields instead of 3"),
         (rows(good) + '"open,1,2\n', "quote that opens in the row of line 32"),
         ('a,"b\n', "quote that opens in the row of line 1"),
+        ("a" * 200_000 + ",y\n1,2\n", "a first line that cannot be read .field larger"),
         ("a\n" + "1\n" * 20, "no column 'y'"),
     ],
 )

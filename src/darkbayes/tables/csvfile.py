@@ -116,7 +116,11 @@ class CsvFile:
         _require_utf8(self.path, first, self._line)
         self._line += first.count(b"\n") + 1
         header = first.decode()
-        row = next(csv.reader(io.StringIO(header, newline=""), delimiter=self.delimiter))
+        try:
+            row = next(csv.reader(io.StringIO(header, newline=""), delimiter=self.delimiter))
+        except csv.Error as problem:  # A name of more than 131,072 characters.
+            remedy = "the first line must hold the names of the columns"
+            raise InvalidInput(f"{self.path} has a first line that cannot be read ({problem}): {remedy}") from None
         names = [name.strip() or f"column {k}" for k, name in enumerate(row, 1)]
         others = [mark for mark in DELIMITERS if mark != self.delimiter and mark in header]
         if len(names) == 1 and others:
