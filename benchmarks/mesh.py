@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import environment, median_row, python, say, with_bar
-from benchmarks.faults import WHOLE, free_port
+from benchmarks.faults import WHOLE, end, free_port
 from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import read_json, write_json
 
@@ -63,9 +63,7 @@ def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float
                 processes.append(subprocess.Popen(command, stdout=lines, stderr=lines, env=variables))
         codes = [process.wait(WHOLE) for process in processes]
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        end(processes)
     if any(codes):
         raise RunError(f"{number} processes ended with {codes}: {log.read_text()[-1000:]}")
     return read_json(folder / "out")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,9 +15,8 @@ import darkbayes as db
 import fit_run
 from darkbayes import processes
 from darkbayes.files import read_arrays, read_json
+from together import SECONDS, free_port
 
-SECONDS = 900
-"""How long a test waits for its processes before it ends them."""
 SMALL = (
     "--hidden 4 --activation relu --likelihood one-noise --student-hidden 8 --head gaussian --chains 2 --effort 0.005 "
     "--held-out 0 --time-budget none --distributed"
@@ -55,12 +53,6 @@ def run(folder: Path, *, places: list[dict[str, str]], more: list[list[str]] | N
             process.kill()
             process.wait()
     return Ended([process.returncode for process in started], *map(list, zip(*said, strict=True)))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
 
 
 def test_two_tasks_of_slurm_fit_one_student_and_the_first_alone_speaks(tmp_path):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,34 +14,21 @@ import darkbayes as db
 import mesh_run
 from darkbayes.checkpoints import load_checkpoint
 from darkbayes.files import read_arrays
-
-SECONDS = 900
-"""How long a test waits for its processes before it ends them."""
+from together import exit_codes, free_port
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """What two processes leave, each with two devices: chains and rows divided by two. The second is killed at last."""
     folder = tmp_path_factory.mktemp("mesh")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = os.environ | {
         "PYTHONPATH": str(Path(db.__file__).parent.parent),
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
     }
-    processes = []
-    try:
-        for number in range(2):
-            command = [sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder)]
-            with (folder / f"log-{number}").open("w") as log:
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
-        codes = [process.wait(timeout=SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    commands = [[sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder)] for number in range(2)]
+    codes = exit_codes(commands, [folder / f"log-{number}" for number in range(2)], environment)
     assert codes == [3, -signal.SIGKILL], (folder / "log-0").read_text()[-3000:]
     return folder
 

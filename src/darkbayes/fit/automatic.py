@@ -43,6 +43,7 @@ from darkbayes.tables.schema import TableSchema
 from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.teacher.streaming import REUSE
+from darkbayes.teacher.tuning import HEATING
 from darkbayes.types import Data, Key, PyTree
 
 BATCH = 100
@@ -94,8 +95,6 @@ AFTERWARDS, AFTERWARDS_SHARE = 10.0, 0.2
 """Seconds of a time budget that scores and the report take, and the share of it that is left for them at most."""
 SHORTEST, AMPLE = 60, 120.0
 """Steps that chains take however little time there is, and the seconds below which less is optimised before."""
-HEATING = 0.1
-"""The share of the sampler's own noise that minibatches may add along the stiffest direction."""
 TEACHER_SHARE = 0.5
 """The part of a time budget that minibatch chains may plan to use; the student has the rest."""
 

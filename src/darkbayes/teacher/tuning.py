@@ -34,6 +34,9 @@ LEAST_STEPS, MOST_STEPS = 10_000, 30_000
 FEWEST_STEPS = 3_000
 """Steps after burn-in that a run gets even if it then lasts longer than it may: a student of fewer is worth nothing."""
 
+HEATING = 0.1
+"""The share of the sampler's own noise that minibatches may add along the stiffest direction."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -111,7 +114,7 @@ def tune_all(
     *,
     num_chains: int = 4,
     inflation: float = 0.5,
-    heating: float = 0.1,
+    heating: float = HEATING,
     max_burn_in: int = 10_000,
     monitor: Any = None,
     steps: int | None = None,

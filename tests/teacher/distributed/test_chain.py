@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import darkbayes as db
 from darkbayes.checkpoints import checkpoint_steps
 from darkbayes.files import read_arrays
 from darkbayes.teacher.distributed.tours import places_passed, shares_of
+from together import SECONDS, exit_codes, free_port
 
 SIZES = (3, 9, 5, 7)
 
@@ -33,10 +33,6 @@ LENGTHS = (4, 8, 5, 3)
 
 
 PRIOR, NOISE = 2.0, 3.0
-
-
-SECONDS = 900
-"""How long a test waits for its processes before it ends them."""
 
 
 ENVIRONMENT = os.environ | {
@@ -126,13 +122,17 @@ class Ended(NamedTuple):
 def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int = 1, **task: Any) -> Ended:
     """Run a task in processes of their own, and wait for all of them, but not forever."""
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     x, y = examples(workers)
     mean, covariance = posterior_moments(workers)
     out = folder / "out"
-    whole = {"port": port, "sizes": SIZES[:workers], "x": x.tolist(), "y": y.tolist(), "out": str(out), "runs": runs}
+    whole = {
+        "port": free_port(),
+        "sizes": SIZES[:workers],
+        "x": x.tolist(),
+        "y": y.tolist(),
+        "out": str(out),
+        "runs": runs,
+    }
     # Chains start where they belong: what is tested is that they stay there.
     whole |= {"start": mean[:, None].tolist(), "spread": np.linalg.cholesky(covariance).tolist()}
     (folder / "task.json").write_text(json.dumps(whole | task))
@@ -140,17 +140,9 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     # One thread each, as there may be more processes than cores.
     flags = f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false"
     environment = ENVIRONMENT | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
-    processes, logs = [], [folder / f"log-{number}" for number in range(workers)]
-    try:
-        for number, log in enumerate(logs):
-            command = [sys.executable, script, folder / "task.json", str(number)]
-            with log.open("w") as lines:
-                processes.append(subprocess.Popen(command, stdout=lines, stderr=lines, env=environment))
-        codes = [process.wait(timeout=SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    logs = [folder / f"log-{number}" for number in range(workers)]
+    commands = [[sys.executable, script, folder / "task.json", str(number)] for number in range(workers)]
+    codes = exit_codes(commands, logs, environment)
     said = "\n".join(log.read_text(errors="replace")[-3000:] for log in logs)
     errors = [Path(f"{out}-{number}.error") for number in range(workers)]
     found = [Path(f"{out}-{number}.safetensors") for number in range(workers)]
