@@ -66,7 +66,7 @@ def counting(chain: CountingChain, **settings: int) -> tuple[db.student.Distilla
 
 def test_the_defaults_are_those_of_algorithm_1() -> None:
     assert db.Settings() == db.Settings(
-        num_chains=1, query_batch=100, update_every=1, updates=1, reservoir=0, reservoir_picks=1, restarts=1
+        num_chains=1, query_batch=100, update_every=1, updates=1, repeats=1, reservoir=0, reservoir_picks=1, restarts=1
     )
 
 
@@ -90,6 +90,29 @@ def test_the_student_takes_its_turn_as_often_as_it_is_told(
     np.testing.assert_allclose(mean_square(loss), np.mean(np.square(heard)), rtol=1e-6)
     assert int(state.updates) == 2 * thin // update_every * updates
     assert int(state.teacher.step) == 5 + 2 * thin
+
+
+def test_answers_may_be_learned_from_several_times() -> None:
+    """By so many updates, and no further steps of the chain; each batch as often as any other."""
+    parts, state = counting(CountingChain(burn_in=5, thin=4), update_every=4, updates=3, repeats=5)
+    state, loss = parts.advance(state, np.int32(2))
+    np.testing.assert_allclose(mean_square(loss), np.mean(np.square([9, 13])), rtol=1e-6)
+    assert int(state.updates) == 2 * 3 * 5
+    assert int(state.teacher.step) == 13
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_every_batch_of_a_turn_is_learned_from_as_often_as_any_other(repeats: int) -> None:
+    """By a student that stays where it is and adds up its gradients, which are -4 times the mean of the queries."""
+    network = db.Network(lambda key, x: jnp.zeros(()), lambda slope, x: jnp.concatenate([slope * x, 0.0 * x], axis=1))
+    added = optax.GradientTransformation(jnp.zeros_like, lambda grads, state, _: (jnp.zeros_like(grads), state + grads))
+    student = db.Student(network, db.outcomes.GaussianHead(), added)
+    settings = db.Settings(query_batch=2, update_every=4, updates=4, repeats=repeats)
+    parts = db.distillation(CountingChain(thin=4), student, db.queries.jitter(1.0), settings)
+    state = parts.init(jax.random.key(0))
+    asked = [float(jnp.mean(parts._answers(state, jnp.int32(number))[0])) for number in range(4)]
+    state, _ = parts.advance(state, np.int32(1))
+    np.testing.assert_allclose(state.optimisers[0], -4 * repeats * np.sum(asked), rtol=1e-5)
 
 
 def test_the_number_of_updates_may_be_an_array() -> None:

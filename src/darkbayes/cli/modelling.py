@@ -103,7 +103,7 @@ class Fit:
     aside"""
     activation: Annotated[str | None, value("NAME", default=False)] = None
     """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
-    student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128)
+    student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128, 128)
     """widths of the student's hidden layers"""
     network: Annotated[Literal["auto", "mlp", "cnn", "resnet"], value(None)] = "auto"
     """what kind of network reads images: by default a cnn, on a GPU a resnet; --hidden and --student-hidden are then

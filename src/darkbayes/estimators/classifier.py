@@ -45,7 +45,7 @@ class DistilledClassifier(ClassifierMixin, Distilled):
         *,
         hidden: tuple[int, ...] | None = None,
         activation: str | None = None,
-        student_hidden: tuple[int, ...] = (128, 128, 128),
+        student_hidden: tuple[int, ...] = (128, 128, 128, 128),
         chains: int = 8,
         effort: float = 1.0,
         time_budget: float | None = 900.0,

@@ -60,12 +60,12 @@ OUTSIDE = 0.5
 """The share of the queries that reach outside, of a table."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
-LEARNING_RATE, CLIP = 3e-3, 1.0
+LEARNING_RATE, CLIP = 1e-3, 1.0
 """Of the student's Adam, which falls to zero along a cosine, and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
-UPDATES = 30_000
+UPDATES = 40_000
 """Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
@@ -79,9 +79,9 @@ and its steps at least and at most."""
 WHOLE = 2e7
 """Rows times weights up to which every step of a chain is taken on all rows, per unit of effort; networks beyond are
 left out of the choice where there are others."""
-CONVOLVED_WHOLE, CONVOLVED_STARTS, CONVOLVED_UPDATES = 1e8, 1_000, 10_000
+CONVOLVED_WHOLE, CONVOLVED_STARTS, CONVOLVED_UPDATES, CONVOLVED_RATE = 1e8, 1_000, 10_000, 3e-3
 """Of a small network that convolves: multiplications up to which every step is taken on all images, steps of each
-optimisation, and updates of the student, all of which cost more than those of others."""
+optimisation, and updates of the student, all of which cost more than those of others, and its learning rate."""
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together if they are as many as usual, and the steps of each at
 least and at most."""
@@ -389,7 +389,8 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head = target.head(options.head)
-    optimiser: Any = FallingAdam(LEARNING_RATE, sharing.real(max(updates, 1)), CLIP)
+    rate = CONVOLVED_RATE if options.network == "cnn" else LEARNING_RATE
+    optimiser: Any = FallingAdam(rate, sharing.real(max(updates, 1)), CLIP)
     return Student(make_network(options.network, options.student_hidden, head.width), head, optimiser)
 
 

@@ -22,7 +22,7 @@ class Options:
     """The widths of the hidden layers of the network that is sampled."""
     activation: str | None = None
     """What comes after each of them (`darkbayes.model.layers.ACTIVATIONS`)."""
-    student_hidden: tuple[int, ...] = (128, 128, 128)
+    student_hidden: tuple[int, ...] = (128, 128, 128, 128)
     """Widths of the student's hidden layers."""
     chains: int = 8
     """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""

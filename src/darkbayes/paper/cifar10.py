@@ -26,11 +26,16 @@ BEST = Preset(
     step_size=3e-7,
     cold_step_size=1.5e-6,  # It and the temperature as validation images chose, `results/cifar10-tuning.json`.
     temperatures=(0.1,),
-    steps=28_000,
+    sgd_steps=12_000,
+    decay=5.0,
+    steps=20_000,
     burn_in=2_000,
     other_steps=6_000,
     kept=10,
-    picks=0,
+    # Sixteen draws answer: what they say is worth several updates.
+    teach_every=250,
+    asked=100,
+    repeats=6,
     teachers=("sghmc cold", "sghmc"),
 )
 PRESETS = {
@@ -40,11 +45,12 @@ PRESETS = {
         BEST,
         augment=True,
         chains=4,
-        sgd_steps=19_500,
+        sgd_steps=30_000,
         cold_step_size=1e-6,
         temperatures=(0.03,),
-        steps=15_000,
-        query_batch=192,
+        steps=12_000,
+        asked=75,
+        repeats=5,
         teachers=("sghmc cold",),
     ),
     "quick": dataclasses.replace(
@@ -58,10 +64,10 @@ PRESETS = {
         shifted=200,
         batch_size=64,
         sgd_steps=600,
+        decay=1.0,
         step_size=5e-6,
         cold_step_size=None,
         chains=2,
-        picks=1,
         cycle=200,
         steps=1_400,
         other_steps=800,
@@ -73,6 +79,9 @@ PRESETS = {
         teachers=("sghmc", "sghmc cyclical cold"),
         dropout_draws=10,
         query_batch=64,
+        teach_every=1,
+        asked=1,
+        repeats=1,
     ),
 }
 

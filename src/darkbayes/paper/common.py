@@ -51,6 +51,7 @@ class Preset:
 
     def student(self, hidden: tuple[int, ...], head: Head) -> db.Student:
         updates = (self.steps - self.burn_in) // self.settings.update_every * self.settings.updates
+        updates *= self.settings.repeats
         adam = self.optimiser == "adam"
         optimiser = falling_adam(self.learning_rate, updates) if adam else optax.sgd(self.sgd_rate(updates))
         return db.Student(db.mlp(hidden, head.width), head, optimiser, self.student_prior)

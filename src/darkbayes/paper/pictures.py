@@ -2,7 +2,7 @@
 
 In each trial, on the same images and network:
 
-    sgd             one network, by momentum along a cosine, with the prior's weight decay
+    sgd             one network, by momentum along a cosine, with a multiple of the prior's weight decay
     ensemble        as many of them as there are chains
     dropout mc      draws of a network that was trained with whole channels dropped
     sghmc, sgld     the average over draws of chains that begin at the ensemble's networks; `cyclical` with steps that
@@ -85,6 +85,7 @@ class Preset:
     prior_precision: float = 5.0
     sgd_steps: int = 8_000  # Of each network of the ensemble, at which a chain begins.
     sgd_rate: float = 0.1  # Of momentum 0.9, at the scale of a mean loss.
+    decay: float = 1.0  # Their weight decay, in units of the prior's: it sets how fast directions of filters turn.
     dropout_rate: float = 0.1
     dropout_draws: int = 50
     chains: int = 4
@@ -109,6 +110,9 @@ class Preset:
     pilot_steps: int = 6_000
     learning_rate: float = 2e-3  # Of the student's Adam, which falls to zero along a cosine.
     query_batch: int = 256
+    teach_every: int = 1  # Steps of the first teacher before the student takes its turn,
+    asked: int = 1  # batches of queries in it,
+    repeats: int = 1  # and updates by each of them.
     noise: float = 16.0  # The standard deviation of the noise on a quarter of the queries, in levels of a pixel.
 
     def rounded(self, steps: int) -> int:
@@ -144,6 +148,8 @@ class Experiment:
         in_turn = jax.default_backend() == "cpu"  # As is quicker for products: a GPU has them all at once.
         network, likelihood = self._network(CLASSES), db.outcomes.Softmax(CLASSES)
         self.posterior = db.Posterior(network, likelihood, prior, len(self.data.x), in_turn)
+        decayed = db.priors.GaussianPrior(preset.decay * preset.prior_precision)
+        self.optimised = dataclasses.replace(self.posterior, prior=decayed)
         moved = augmentation.compose(augmentation.crop(4), augmentation.flip())
         self.augment = moved if preset.augment else None
         near = db.queries.augmented(moved)
@@ -185,7 +191,7 @@ class Experiment:
     def members(self, number: int | None = None) -> PyTree:
         """The first networks at which chains begin, or all, along an axis; they are trained side by side."""
         preset, in_turn = self.preset, self.posterior.in_turn
-        method = SGD(self.posterior, self._optimiser(), preset.sgd_steps, preset.batch_size, augment=self.augment)
+        method = SGD(self.optimised, self._optimiser(), preset.sgd_steps, preset.batch_size, augment=self.augment)
         keys = jax.vmap(partial(jax.random.fold_in, self.keys["sgd"]))(jnp.arange(preset.chains))
 
         def train(keys: Key, data: Data) -> PyTree:
@@ -197,7 +203,7 @@ class Experiment:
         """Draws of dropout."""
         steps, rate = self.preset.sgd_steps, self.preset.dropout_rate
         common: Any = {"rate": rate, "augment": self.augment}
-        method = Dropout(self.posterior, self._optimiser(), steps, self.preset.batch_size, **common)
+        method = Dropout(self.optimised, self._optimiser(), steps, self.preset.batch_size, **common)
         fit_key, draw_key = jax.random.split(self.keys["dropout"])
         fitted = self._fitted("dropout-weights", method.train, fit_key)
         return method.draws(draw_key, fitted, self.preset.dropout_draws)
@@ -257,17 +263,18 @@ class Experiment:
         lengths: Any = {"batch_size": preset.batch_size, "burn_in": preset.burn_in, "thin": thin}
         chain = db.minibatch_chain(self.posterior, sampler, *self.data, **lengths, start=start, augment=self.augment)
         rounds = (length - preset.burn_in) // thin
-        every = 1 if teach else thin
+        every, asked, repeats = (preset.teach_every, preset.asked, preset.repeats) if teach else (thin, 1, 1)
         settings = db.Settings(
             num_chains=preset.chains,
             query_batch=preset.query_batch,
             update_every=every,
+            updates=asked,
+            repeats=repeats,
             reservoir=min(preset.kept, rounds),
             reservoir_picks=preset.picks,
         )
-        student = db.Student(
-            self._network(self.head.width), self.head, falling_adam(preset.learning_rate, rounds * thin // every)
-        )
+        adam = falling_adam(preset.learning_rate, rounds * thin // every * asked * repeats)
+        student = db.Student(self._network(self.head.width), self.head, adam)
         parts = db.distillation(chain, student, self.queries, settings, monitor=self.held_out.x)
         folder = f"{self.folder}{'student' if teach else name.replace(' ', '-') + '-chains'}"
         return student, self.run.distil(folder, parts, self.keys["teach"], length)

@@ -54,13 +54,13 @@ class Preset:
     datasets: tuple[str, ...] = DATASETS
     effort: float = 1.0
     chains: int = 8
-    student_hidden: tuple[int, ...] = (128, 128, 128)
+    student_hidden: tuple[int, ...] = Options.student_hidden
     comparators: tuple[str, ...] = ("bde", "gp", "boosting")
     """Those of them that are installed run."""
 
 
 PRESETS = {
-    "best": Preset(effort=16.0, chains=12, student_hidden=(256, 256, 256), comparators=()),
+    "best": Preset(effort=16.0, chains=12, student_hidden=(256, 256, 256, 256), comparators=()),
     "default": Preset(),
     "quick": Preset(trials=1, datasets=("concrete",), effort=0.1, comparators=("boosting",)),
 }

@@ -57,6 +57,7 @@ from darkbayes.teacher.keeping import (
     trace_add,
     trace_init,
 )
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, ArrayLike, Chain, Key, PyTree
 
 REMEDY = "lower its learning rate (try a tenth) or clip its gradients"
@@ -75,7 +76,9 @@ class Settings:
     update_every: int = 1
     """Steps of each chain before the student takes its turn."""
     updates: int = 1
-    """Updates that the student makes in its turn."""
+    """Batches of queries that the student asks in its turn, each for an update of its own."""
+    repeats: int = 1
+    """Updates that it makes by each of them: more where answers cost more than learning them, as of large networks."""
     reservoir: int = 0
     """Past draws to keep per chain; 0 for none."""
     reservoir_picks: int = 1
@@ -213,13 +216,24 @@ class Distillation(eqx.Module):
             teacher = step(state.teacher)
         else:
             teacher, _ = jax.lax.scan(lambda chains, _: (step(chains), None), state.teacher, length=every)
-        state, updates = (
-            state._replace(teacher=teacher),
-            self.settings.updates if self.updates is None else self.updates,
-        )
-        if isinstance(updates, int) and updates == 1:
+        state = state._replace(teacher=teacher)
+        if self.updates is not None:
+            return self._repeated(self._update, state, self.updates)
+        if self.settings.updates * self.settings.repeats == 1:
             return self._update(state)
-        return self._repeated(self._update, state, updates)
+        return self._lesson(state)
+
+    def _lesson(self, state: DistillationState) -> tuple[DistillationState, Array]:
+        """The answers to all queries of a turn, and then the updates by them, in random order."""
+        number, chains, repeats = self.settings.updates, self.settings.num_chains, self.settings.repeats
+        # Other keys than those of the reservoirs.
+        keys = jax.random.split(jax.random.fold_in(state.keep_key, state.teacher.step), chains + repeats)[chains:]
+        # All answers before the first update: on a mesh they are exchanged once.
+        *asked, said = jax.lax.map(lambda place: self._answers(state, state.updates + place), jnp.arange(number))
+        answers = (*asked, kept(said, self.mesh))
+        order = jnp.concatenate([jax.random.permutation(key, number) for key in keys])
+        state, losses = jax.lax.scan(lambda state, place: self._learned(state, *at(place, answers)), state, order)
+        return state, jnp.mean(losses, axis=0)
 
     def _repeated(
         self, one: Callable[[Any], tuple[Any, Array]], state: DistillationState, times: int | Array
@@ -236,14 +250,24 @@ class Distillation(eqx.Module):
         return jax.lax.fori_loop(0, times, again, (state, jnp.zeros(self.settings.restarts)))
 
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
-        """One update of each student."""
-        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, state.updates), 3)
+        """One update of each student, by new queries."""
+        *asked, said = self._answers(state, state.updates)
+        # All predictions on all devices: one exchange, where sums over them would be several, one after the other.
+        return self._learned(state, *asked, kept(said, self.mesh))
+
+    def _answers(self, state: DistillationState, number: Array) -> tuple[Array, Key, Any]:
+        """The queries of that number, a key that goes with them, and what the draws at hand say of them."""
+        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, number), 3)
         draws = self._draws_at_hand(state, pick_key)
         context = Context(self.chain.posterior, draws, self.chain.inputs)
         queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
-        # All predictions on all devices: one exchange, where sums over them would be several, one after the other.
-        said = kept(self._predictions(draws, queries), self.mesh)
-        targets = self.student.head.seen(jax.random.fold_in(query_key, 0), said)
+        return queries, query_key, self._predictions(draws, queries)
+
+    def _learned(
+        self, state: DistillationState, queries: Array, key: Key, said: Any
+    ) -> tuple[DistillationState, Array]:
+        """One update of each student by queries and what was said of them."""
+        targets = self.student.head.seen(jax.random.fold_in(key, 0), said)
         update = functools.partial(self.student.update, x=queries, targets=targets)
         students, optimisers, losses = each(update, state.students, state.optimisers)
         wrong = (state.failed_update < 0) & ~jnp.all(jnp.isfinite(losses))

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.types import PyTree
+from darkbayes.types import Array, PyTree
 
 Kind = TypeVar("Kind")
 
 
-def at(place: int, stacked: PyTree) -> PyTree:
+def at(place: int | Array, stacked: PyTree) -> PyTree:
     """The element at `place` of a pytree whose leaves have a leading axis."""
     return jax.tree.map(operator.itemgetter(place), stacked)
 
