@@ -10,7 +10,7 @@ from typing import Any
 from darkbayes.errors import InvalidInput
 
 BENCHMARKS = (
-    "backbone", "compiling", "engine", "export", "faults", "fits", "kills", "memory", "mesh", "predict", "resume",
+    "backbone", "compiling", "digits", "engine", "export", "faults", "kills", "memory", "mesh", "predict", "resume",
     "samplers", "scale", "service", "startup", "streaming", "targets",
 )  # fmt: skip
 """Files with a function `rows`, which takes `seed` and `quiet`, and any of its sizes, and returns rows of results."""

@@ -64,7 +64,7 @@ def rows(
     results = [row(method, metric, values) for (method, metric), values in scores.items()]
     gains = np.subtract(*(scores[method, "log_likelihood"] for method in ("student", "logistic regression"))).tolist()
     results += [
-        with_bar(row("student", "gain", gains), "at least", 0.0),
+        with_bar(row("student over logistic", "gain", gains), "at least", 0.0),
         with_bar(row("student", "seconds", seconds), "at most", SECONDS),
         with_bar(row("student", "file_apart", apart), "at most", 1e-5),
     ]

@@ -3,14 +3,21 @@
 from darkbayes.report import Names
 
 FITS = Names(
-    {"sgld": "teacher", "sgd": "plug-in network", "gp": "Gaussian process", "mlp": "MLPClassifier"},
     {
-        "gain": "log likelihood above logistic regression",
+        "sgld": "teacher",
+        "sgd": "plug-in network",
+        "mlp": "MLPClassifier",
+        "student over sgd": "student beside the plug-in network",
+        "student over mlp": "student beside MLPClassifier",
+        "student over logistic": "student beside logistic regression",
+    },
+    {
+        "gain": "log likelihood above theirs",
         "seconds": "seconds",
         "file_apart": "largest difference of one file from the two steps",
     },
 )
-"""Of `fits` and `backbone`, whose teacher is that of a fit."""
+"""Of `digits` and `backbone`, whose teacher is that of a fit."""
 
 NAMES = Names(
     methods={
@@ -105,4 +112,4 @@ NAMES = Names(
 
 def names_of(experiment: str) -> Names:
     """What methods and metrics are called in the results of a benchmark."""
-    return FITS if experiment in ("bench-fits", "bench-backbone") else NAMES
+    return FITS if experiment in ("bench-digits", "bench-backbone") else NAMES

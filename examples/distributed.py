@@ -37,7 +37,7 @@ def work(arguments: argparse.Namespace) -> None:
 
     # `num_data` counts the examples of all shards.
     posterior = db.Posterior(db.mlp([10], 1), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=len(x))
-    chain = db.distributed_chain(
+    chain = db.teacher.distributed_chain(
         posterior,
         db.sgld(1e-5),
         x[mine],

@@ -161,7 +161,7 @@ def test_a_posterior_for_another_number_of_examples_is_refused(posterior: db.Pos
     with pytest.raises(db.InvalidInput, match="made for num_data=4 examples but gets 3: set num_data=3"):
         chain_of(posterior, x=X[:3], y=Y[:3])
     with pytest.raises(db.InvalidInput, match="made for num_data=4 examples but gets 3: set num_data=3"):
-        db.nuts_chain(posterior, X[:3], Y[:3])
+        db.teacher.nuts_chain(posterior, X[:3], Y[:3])
 
 
 def test_a_network_too_narrow_or_wide_for_its_likelihood_is_refused(logistic: db.Network) -> None:

@@ -77,7 +77,7 @@ def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack:
     draws = draw_stack(posterior, data.x, 3)
     found = gradient_noise(sharing.make_chain(posterior, data, 100), draws, jax.random.key(0))
     assert found is not None
-    exact = db.diagnostics.configurational_temperature(posterior, draws, data)
+    exact = db.teacher.diagnostics.configurational_temperature(posterior, draws, data)
     np.testing.assert_allclose(found.temperature, exact, rtol=1e-4)
 
 

@@ -105,13 +105,10 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path):
-        self._descriptor = os.open(folder, os.O_RDONLY)
-        if not _lock(self._descriptor):
+        descriptor = os.open(folder, os.O_RDONLY)
+        weakref.finalize(self, os.close, descriptor).atexit = False
+        if not _lock(descriptor):
             raise RunError(f"{folder} is in use by another process: wait until it ends, or choose another folder")
-
-    def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            os.close(self._descriptor)
 
 
 _LOCKED: "weakref.WeakValueDictionary[tuple[int, int], FolderLock]" = weakref.WeakValueDictionary()

@@ -227,8 +227,10 @@ def test_passes_of_dropout_drop_whole_units_and_keep_their_mean(curve: db.Data) 
 
 def test_dropout_of_images_drops_whole_channels_wherever_a_convolution_is() -> None:
     """By a network of which only a residual block has weights beyond the first layer's."""
-    block = db.layers.Residual((db.layers.Conv2d(4, 1, bias=False),))
-    network = db.sequential([db.layers.Conv2d(4, 1), block, db.layers.GlobalAvgPool2d(), db.layers.Flatten()])
+    block = db.model.layers.Residual((db.model.layers.Conv2d(4, 1, bias=False),))
+    network = db.sequential(
+        [db.model.layers.Conv2d(4, 1), block, db.model.layers.GlobalAvgPool2d(), db.model.layers.Flatten()]
+    )
     posterior = db.Posterior(network, db.outcomes.Softmax(4), db.priors.GaussianPrior(1.0), num_data=6)
     method = Dropout(posterior, optax.sgd(0.1), 3, None, rate=0.5)
     images = np.random.default_rng(0).normal(size=(6, 2, 3, 3)).astype(np.float32)
@@ -360,7 +362,7 @@ def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:
 
 
 def test_dropout_refuses_networks_without_plain_layers(curve: db.Data, linear: db.Network) -> None:
-    modules = db.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
+    modules = db.model.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
     for network, found in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
         posterior = db.Posterior(network, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
         with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear or eqx.nn.Conv2d, not ({found})"):

@@ -285,7 +285,7 @@ def test_what_has_no_graph_is_refused(student: db.Student, schema: Any, shape: A
 def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_them_be() -> None:
     head = db.outcomes.GaussianHead(decompose=True)
     case = exported(head, db.mlp([64, 64], 3), TableSchema(COLUMNS, PRICE))
-    small = db.quantise(case.content)
+    small = db.export.quantise(case.content)
     onnx.checker.check_model(onnx.load_from_string(small), full_check=True)
     assert len(small) < 0.5 * len(case.content)
     frame = rows(500, extreme=False)
@@ -297,7 +297,7 @@ def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_t
 
 def test_a_file_is_quantised_once(of_target: Any) -> None:
     with pytest.raises(db.InvalidInput, match="give one that to_onnx wrote"):
-        db.quantise(db.quantise(of_target(KIND).content))
+        db.export.quantise(db.export.quantise(of_target(KIND).content))
 
 
 def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
@@ -314,6 +314,6 @@ def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
     near = eqx.tree_at(lambda network: [layer.weight for layer in network], params, replace_fn=rounded)
     content = db.to_onnx(student, params, shape=x.shape[1:])
     told: Any = db.predict_student(student, near, x)
-    probs, logs = started(db.quantise(content)).run(["probs", "log_probs"], {"x": x})
+    probs, logs = started(db.export.quantise(content)).run(["probs", "log_probs"], {"x": x})
     agree(probs, told.probs)
     agree(logs, told.log_probs)

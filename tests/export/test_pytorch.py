@@ -71,7 +71,7 @@ class Residuals(nn.Module):
 def ours() -> Any:
     """What has no module in PyTorch goes out as ours, and is known when it comes back."""
     network = db.sequential([layers.Standardise((1.0, -2.0), 3.0), *(db.resnet(3, 8, 2).layers or ())])
-    return db.to_torch(network, jax.jit(network.init)(jax.random.key(0), jnp.zeros((1, 2, 8, 6))))
+    return db.export.to_torch(network, jax.jit(network.init)(jax.random.key(0), jnp.zeros((1, 2, 8, 6))))
 
 
 CASES = {
@@ -95,10 +95,10 @@ def test_a_module_comes_in_with_its_weights_and_goes_back_with_them(make: Any, s
     module, x = make(), np.random.default_rng(0).normal(size=(7, *shape)).astype(np.float32)
     for weight in module.parameters():
         nn.init.normal_(weight)
-    network, params = db.from_torch(module)
+    network, params = db.model.from_torch(module)
     expected = outputs(module, x)
     np.testing.assert_allclose(jax.jit(network.apply)(params, x), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(outputs(db.to_torch(network, params), x), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(outputs(db.export.to_torch(network, params), x), expected, rtol=1e-5, atol=1e-5)
     fresh = jax.eval_shape(network.init, jax.random.key(0), jnp.asarray(x))
     assert jax.tree.structure(fresh) == jax.tree.structure(params)
 
@@ -110,7 +110,7 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
     params = student.init(jax.random.key(0), x)
     features = nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
     written = nn.Sequential(*features, nn.Flatten(), nn.Linear(18, 5), nn.ReLU(), nn.Linear(5, 4))
-    written.load_state_dict(db.to_state_dict(student.network, params), strict=True)
+    written.load_state_dict(db.export.to_state_dict(student.network, params), strict=True)
     np.testing.assert_allclose(outputs(written, x), student.network.apply(params, x), rtol=1e-5, atol=1e-5)
     write_arrays(tmp_path / "student.safetensors", db.export.to_arrays(student.network, params))
     stored = read_arrays(tmp_path / "student.safetensors")
@@ -119,7 +119,7 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
 
 def test_a_chain_begins_from_the_modules_weights() -> None:
     module = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
-    network, params = db.from_torch(module)
+    network, params = db.model.from_torch(module)
     posterior = db.Posterior(
         db.model.started_at(network, params), db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=8
     )
@@ -169,19 +169,19 @@ HOOKED.register_forward_hook(lambda module, given, made: made * 2)
 )
 def test_a_layer_that_cannot_be_kept_is_refused_with_the_reason(part: Any, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.from_torch(nn.Sequential(nn.Identity(), part))
+        db.model.from_torch(nn.Sequential(nn.Identity(), part))
 
 
 def test_a_layer_alone_is_a_network_and_what_is_no_module_is_refused() -> None:
-    network, (weights,) = db.from_torch(nn.Linear(2, 3))
+    network, (weights,) = db.model.from_torch(nn.Linear(2, 3))
     assert network.layers == (layers.Linear(3),)
     assert weights.weight.shape == (3, 2)
     with pytest.raises(db.InvalidInput, match=r"takes a torch.nn.Module, not function"):
-        db.from_torch(lambda x: x)
+        db.model.from_torch(lambda x: x)
 
 
 def test_every_known_activation_has_a_module() -> None:
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32) * 3
     for function in layers.ACTIVATIONS.values():
-        module = db.to_torch(db.sequential([layers.Activation(function)]), ())
+        module = db.export.to_torch(db.sequential([layers.Activation(function)]), ())
         np.testing.assert_allclose(outputs(module, x), function(x), rtol=1e-5, atol=1e-5)

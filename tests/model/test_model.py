@@ -21,14 +21,14 @@ X = jax.random.normal(jax.random.key(7), (5, 3))
 
 def test_an_equinox_module_gives_the_outputs_of_equinox() -> None:
     module = eqx.nn.MLP(3, 2, 8, 2, activation=jax.nn.gelu, key=jax.random.key(0))
-    network = db.from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 2, activation=jax.nn.gelu, key=key))
+    network = db.model.from_equinox(lambda key: eqx.nn.MLP(3, 2, 8, 2, activation=jax.nn.gelu, key=key))
     params = network.init(jax.random.key(0), X)
     np.testing.assert_array_equal(network.apply(params, X), jax.vmap(module)(X))
 
 
 def test_a_trained_equinox_module_is_every_chains_start() -> None:
     module = eqx.nn.Linear(3, 2, key=jax.random.key(5))
-    network = db.from_equinox(lambda key: module)
+    network = db.model.from_equinox(lambda key: module)
     params = network.init(jax.random.key(0), X)
     np.testing.assert_array_equal(network.apply(params, X), jax.vmap(module)(X))
 
@@ -41,7 +41,7 @@ def test_the_weights_of_an_equinox_module_are_its_floating_point_arrays() -> Non
         def __call__(self, x: jax.Array) -> jax.Array:
             return self.scale * x[self.order]
 
-    network = db.from_equinox(lambda key: Gather(jnp.array([2, 0]), jnp.array([1.0, 10.0])))
+    network = db.model.from_equinox(lambda key: Gather(jnp.array([2, 0]), jnp.array([1.0, 10.0])))
     params = network.init(jax.random.key(0), X)
     assert len(jax.tree.leaves(params)) == 1
     np.testing.assert_array_equal(network.apply(params, X), X[:, jnp.array([2, 0])] * np.array([1.0, 10.0]))
@@ -60,7 +60,7 @@ class LinenNet(nn.Module):
 
 def test_a_linen_module_gives_the_outputs_of_linen() -> None:
     variables = LinenNet().init(jax.random.key(0), X)
-    network = db.from_linen(LinenNet())
+    network = db.model.from_linen(LinenNet())
     params = network.init(jax.random.key(0), X)
     np.testing.assert_array_equal(network.apply(params, X), LinenNet().apply(variables, X))
 
@@ -76,7 +76,7 @@ class NNXNet(nnx.Module):
 
 
 def test_an_nnx_module_gives_the_outputs_of_nnx() -> None:
-    network = db.from_nnx(NNXNet)
+    network = db.model.from_nnx(NNXNet)
     params = network.init(jax.random.key(0), X)
     np.testing.assert_array_equal(network.apply(params, X), NNXNet(nnx.Rngs(jax.random.key(0)))(X))
 
@@ -89,11 +89,11 @@ def test_a_pair_of_functions_is_a_network_as_it_is(linear: db.Network) -> None:
 @pytest.mark.parametrize(
     "network",
     [
-        db.from_equinox(
+        db.model.from_equinox(
             lambda key: eqx.nn.Sequential([eqx.nn.Linear(3, 2, key=key), eqx.nn.BatchNorm(2, "batch", mode="batch")])
         ),
-        db.from_linen(LinenNet(batch_norm=True)),
-        db.from_nnx(lambda rngs: NNXNet(rngs, nnx.BatchNorm(8, rngs=rngs))),
+        db.model.from_linen(LinenNet(batch_norm=True)),
+        db.model.from_nnx(lambda rngs: NNXNet(rngs, nnx.BatchNorm(8, rngs=rngs))),
     ],
     ids=["equinox", "linen", "nnx"],
 )
@@ -103,12 +103,14 @@ def test_batch_norm_is_refused_with_a_remedy(network: db.Network) -> None:
 
 
 def test_an_nnx_module_with_dropout_is_refused() -> None:
-    network = db.from_nnx(lambda rngs: NNXNet(rngs, nnx.Dropout(0.5, rngs=rngs)))
+    network = db.model.from_nnx(lambda rngs: NNXNet(rngs, nnx.Dropout(0.5, rngs=rngs)))
     with pytest.raises(db.InvalidInput, match=r"the module keeps \['Rng.*leave out dropout"):
         network.init(jax.random.key(0), X)
 
 
-@pytest.mark.parametrize("make", [lambda: db.from_linen(LinenNet()), lambda: db.from_nnx(NNXNet)], ids=["linen", "nnx"])
+@pytest.mark.parametrize(
+    "make", [lambda: db.model.from_linen(LinenNet()), lambda: db.model.from_nnx(NNXNet)], ids=["linen", "nnx"]
+)
 def test_an_adapted_module_takes_steps_of_a_chain(make: Any) -> None:
     posterior = db.Posterior(make(), db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=5)
     chain = db.minibatch_chain(posterior, db.sgld(1e-3), X, np.array([0, 1, 0, 1, 1]), batch_size=4)

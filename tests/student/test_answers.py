@@ -56,14 +56,14 @@ def test_a_student_of_stored_draws_has_the_exact_predictive(
     posterior, key = conjugate.posterior, jax.random.key(0)
     if form == "chain":
         # The second input is the constant one of the design: it stays as it is.
-        teacher = db.stored_chain(posterior, exact_draws, conjugate.data.x, thin=50)
+        teacher = db.teacher.stored_chain(posterior, exact_draws, conjugate.data.x, thin=50)
         settings = db.Settings(num_chains=NUMBER, query_batch=64)
         queries = db.queries.jitter(1.0, columns=[0])
         done = db.distil(teacher, student, queries, key, steps=1500, settings=settings, quiet=True)
         assert done.diagnostics.verdict.code == "agree"
     else:
-        answers = db.answers.of_draws(posterior, exact_draws, QUERIES)
-        done = db.distil_batch(answers, student, key, updates=1500, batch_size=54, quiet=True)
+        answers = db.student.answers.of_draws(posterior, exact_draws, QUERIES)
+        done = db.student.distil_batch(answers, student, key, updates=1500, batch_size=54, quiet=True)
         assert done.divergence < 1e-4
     said = db.predict_student(student, done.params, QUERIES)
     variance = 1 / conjugate.noise_precision + np.sum((QUERIES @ conjugate.covariance) * QUERIES, axis=1)
@@ -72,7 +72,7 @@ def test_a_student_of_stored_draws_has_the_exact_predictive(
 
 
 def test_chains_are_at_different_draws_and_at_all_of_them_equally_often(conjugate: Any, exact_draws: Any) -> None:
-    chain = db.stored_chain(conjugate.posterior, exact_draws, conjugate.data.x)
+    chain = db.teacher.stored_chain(conjugate.posterior, exact_draws, conjugate.data.x)
     drawn = np.asarray(db.sample(chain, jax.random.key(3), num_chains=8, num_draws=512).network)[:, :, None, :, 0]
     places = np.abs(drawn - np.asarray(exact_draws.network)[:, :, 0]).sum(axis=-1).argmin(axis=-1)
     assert all(len(set(step)) == 8 for step in places.T)
@@ -91,11 +91,13 @@ def test_models_are_a_mixture(head: Any) -> None:
             def predict_proba(self, x: np.ndarray) -> np.ndarray:
                 return np.concatenate([x, 1 - x], axis=1)
 
-        said = db.answers.of_models([Fitted(), lambda x: np.tile([0.5, 0.5], (len(x), 1))], x, head).prediction()
+        said = db.student.answers.of_models(
+            [Fitted(), lambda x: np.tile([0.5, 0.5], (len(x), 1))], x, head
+        ).prediction()
         np.testing.assert_allclose(said.probs[:, 0], (x[:, 0] + 0.5) / 2, atol=1e-6)
     else:
         models = [lambda x: (x[:, 0], 1.0 + x[:, 0]), lambda x: -x]
-        said = db.answers.of_models(models, x, head, noise=0.5).prediction()
+        said = db.student.answers.of_models(models, x, head, noise=0.5).prediction()
         np.testing.assert_allclose(said.mean, 0.0, atol=1e-6)
         # The mean variance, and that of x and -x.
         np.testing.assert_allclose(said.std[:, 0] ** 2, (1.5 + x[:, 0]) / 2 + x[:, 0] ** 2, rtol=1e-5)
@@ -104,10 +106,12 @@ def test_models_are_a_mixture(head: Any) -> None:
 
 def test_rates_are_counts_and_those_that_are_not_positive_are_refused() -> None:
     head = db.outcomes.CountHead()
-    said = db.answers.of_models([lambda x: np.full(4, 1.0), lambda x: np.full((4, 1), 3.0)], ROWS, head).prediction()
+    said = db.student.answers.of_models(
+        [lambda x: np.full(4, 1.0), lambda x: np.full((4, 1), 3.0)], ROWS, head
+    ).prediction()
     np.testing.assert_allclose(said.mean, 2.0, rtol=1e-5)
     with pytest.raises(db.InvalidInput, match="must return positive rates"):
-        db.answers.of_models([lambda x: np.zeros(4)], ROWS, head)
+        db.student.answers.of_models([lambda x: np.zeros(4)], ROWS, head)
 
 
 def test_every_row_is_answered_by_models_that_have_not_seen_it() -> None:
@@ -123,7 +127,7 @@ def test_every_row_is_answered_by_models_that_have_not_seen_it() -> None:
             lambda asked: np.asarray([[value.round() in known, value.round() not in known] for value in asked[:, 0]])
         ]
 
-    said = db.answers.out_of_fold(
+    said = db.student.answers.out_of_fold(
         fit, x, y, db.outcomes.SoftmaxHead(2), jax.random.key(0), queries=db.queries.jitter(0.01), times=2, folds=4
     )
     np.testing.assert_array_equal(said.x[:40], x)
@@ -142,7 +146,7 @@ def test_the_noise_around_means_is_that_of_targets_which_models_never_saw() -> N
         # The nearest of its own rows: two independent errors, one of the row and one of the answer.
         return [lambda asked: targets[np.abs(asked[:, :1] - rows[:, 0]).argmin(axis=1)]]
 
-    said = db.answers.out_of_fold(fit, x, y, db.outcomes.GaussianHead(), jax.random.key(0), folds=5)
+    said = db.student.answers.out_of_fold(fit, x, y, db.outcomes.GaussianHead(), jax.random.key(0), folds=5)
     means = np.asarray(said.said.mean)[0, :, 0]
     np.testing.assert_allclose(said.noise, np.mean((y - means) ** 2), rtol=1e-3)
     np.testing.assert_allclose(said.noise, 2 * 0.09, rtol=0.25)
@@ -182,7 +186,7 @@ def test_a_softened_loss_is_least_at_the_average_and_matches_logits_when_it_is_h
 )
 def test_a_model_that_answers_otherwise_is_refused(model: Any, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.answers.of_models([model], ROWS, HEAD)
+        db.student.answers.of_models([model], ROWS, HEAD)
 
 
 @pytest.mark.parametrize(
@@ -196,42 +200,42 @@ def test_a_model_that_answers_otherwise_is_refused(model: Any, message: str) -> 
 )
 def test_numbers_that_are_no_mean_and_variance_are_refused(answer: Any, noise: Any, message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
-        db.answers.of_models([lambda x: answer], ROWS, db.outcomes.GaussianHead(), noise=noise)
+        db.student.answers.of_models([lambda x: answer], ROWS, db.outcomes.GaussianHead(), noise=noise)
 
 
 def test_other_lists_folds_and_answers_are_refused(student: db.Student) -> None:
     x, y, key = np.zeros((6, 2)), np.zeros(6), jax.random.key(0)
     with pytest.raises(db.InvalidInput, match="models must be a list of at least one model"):
-        db.answers.of_models([], x, HEAD)
+        db.student.answers.of_models([], x, HEAD)
     with pytest.raises(db.InvalidInput, match="folds=7 must lie between 2 and the 6 rows"):
-        db.answers.out_of_fold(lambda x, y: [], x, y, HEAD, key, folds=7)
+        db.student.answers.out_of_fold(lambda x, y: [], x, y, HEAD, key, folds=7)
     counts = iter([1, 2])
     fit = lambda x, y: [lambda x: np.full((len(x), 3), 1 / 3)] * next(counts)  # noqa: E731
     with pytest.raises(db.InvalidInput, match="more models for some folds"):
-        db.answers.out_of_fold(fit, x, y, HEAD, key, folds=2)
+        db.student.answers.out_of_fold(fit, x, y, HEAD, key, folds=2)
     seeking = db.queries.disagreement(db.queries.training_inputs())
     with pytest.raises(db.InvalidInput, match="needs draws of a posterior to follow"):
-        db.answers.out_of_fold(lambda x, y: [len], x, y, HEAD, key, queries=seeking, folds=2)
-    said = db.answers.of_models([lambda x: np.full((6, 3), 1 / 3)], x, HEAD)
+        db.student.answers.out_of_fold(lambda x, y: [len], x, y, HEAD, key, queries=seeking, folds=2)
+    said = db.student.answers.of_models([lambda x: np.full((6, 3), 1 / 3)], x, HEAD)
     with pytest.raises(db.InvalidInput, match="cannot learn from the answers"):
-        db.distil_batch(said, student, key, updates=1)
+        db.student.distil_batch(said, student, key, updates=1)
     for wrong in (
         Normal(jnp.zeros((2, 5, 1)), jnp.ones((2, 5, 1))),
         Normal(jnp.full((2, 6, 1), jnp.nan), jnp.ones((2, 6, 1))),
     ):
         with pytest.raises(db.InvalidInput, match="for 6 queries: they must be finite"):
-            db.distil_batch(db.student.Answers(x, wrong), student, key, updates=1)
+            db.student.distil_batch(db.student.Answers(x, wrong), student, key, updates=1)
 
 
 def test_draws_of_another_posterior_or_that_are_not_finite_are_refused(conjugate: Any, exact_draws: Any) -> None:
     posterior, x = conjugate.posterior, conjugate.data.x
     with pytest.raises(db.InvalidInput, match="of another network than the posterior's"):
-        db.stored_chain(posterior, {"weights": jnp.zeros((3, 2, 1))}, x)  # pyright: ignore[reportArgumentType]
+        db.teacher.stored_chain(posterior, {"weights": jnp.zeros((3, 2, 1))}, x)  # pyright: ignore[reportArgumentType]
     with pytest.raises(db.InvalidInput, match=r"shape \(2, 1\) for \(2, 1\): put the draws"):
-        db.stored_chain(posterior, db.model.Draw(jnp.zeros((2, 1)), ()), x)
+        db.teacher.stored_chain(posterior, db.model.Draw(jnp.zeros((2, 1)), ()), x)
     lost = exact_draws._replace(network=exact_draws.network.at[5].set(jnp.nan))
     with pytest.raises(db.InvalidInput, match="not finite, first in draw 5"):
-        db.stored_chain(posterior, lost, x)
+        db.teacher.stored_chain(posterior, lost, x)
     other = db.Student(db.mlp([], 3), HEAD, optax.sgd(0.1))
     with pytest.raises(db.InvalidInput, match="cannot learn from Gaussian"):
-        db.distillation(db.stored_chain(posterior, exact_draws, x), other, db.queries.training_inputs())
+        db.distillation(db.teacher.stored_chain(posterior, exact_draws, x), other, db.queries.training_inputs())

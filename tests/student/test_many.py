@@ -40,7 +40,7 @@ def singles(distillation_on: Any) -> list[db.student.Distillation]:
 
 @pytest.fixture(scope="module")
 def runs(singles: list[db.student.Distillation]) -> Any:
-    return db.side_by_side(singles)
+    return db.student.side_by_side(singles)
 
 
 def one_of(tree: Any, place: int) -> Any:
@@ -100,7 +100,7 @@ def test_a_snapshot_tells_the_mean_over_the_runs_of_their_best_students(runs: An
 
 
 def test_arrays_that_all_runs_share_are_stored_once(singles: list[db.student.Distillation], runs: Any) -> None:
-    twins = db.side_by_side([singles[0]] * 4)
+    twins = db.student.side_by_side([singles[0]] * 4)
     assert jax.tree.leaves(twins.apart) == []
     assert twins.shared.chain.data.x is singles[0].chain.data.x
     assert twins.number == 4
@@ -112,7 +112,7 @@ def test_arrays_that_all_runs_share_are_stored_once(singles: list[db.student.Dis
 
 
 def test_runs_on_the_same_data_differ_by_their_keys(singles: list[db.student.Distillation], trees_equal: Any) -> None:
-    state = db.side_by_side([singles[0]] * 2).init(jax.random.key(0))
+    state = db.student.side_by_side([singles[0]] * 2).init(jax.random.key(0))
     assert not trees_equal(one_of(state.students, 0), one_of(state.students, 1))
     assert not trees_equal(one_of(state.teacher.draws, 0), one_of(state.teacher.draws, 1))
 
@@ -137,7 +137,7 @@ def test_a_resumed_run_folder_ends_in_the_same_bits(runs: Any, tmp_path: Any) ->
 def test_the_run_that_diverges_is_named(distillation_on: Any, singles: list[db.student.Distillation]) -> None:
     data = singles[1].chain.data
     huge = distillation_on(db.Data(1e20 * data.x, data.y))
-    runs = db.side_by_side([singles[0], singles[2], huge])
+    runs = db.student.side_by_side([singles[0], singles[2], huge])
     with pytest.raises(
         db.Divergence, match=r"teacher diverged in run 2 of 3: at step \d+ the log posterior of chain \d .*standardise"
     ):
@@ -151,7 +151,7 @@ def test_a_length_that_ends_before_the_first_draw_is_refused(runs: Any) -> None:
 
 def test_nothing_cannot_be_run() -> None:
     with pytest.raises(db.InvalidInput, match="side_by_side needs at least one run, not an empty list"):
-        db.side_by_side([])
+        db.student.side_by_side([])
 
 
 def test_runs_of_different_kinds_are_refused(distillation_on: Any, singles: list[db.student.Distillation]) -> None:
@@ -159,7 +159,7 @@ def test_runs_of_different_kinds_are_refused(distillation_on: Any, singles: list
     data = singles[0].chain.data
 
     def among(other: db.student.Distillation) -> None:
-        db.side_by_side([singles[0], other, singles[2]])
+        db.student.side_by_side([singles[0], other, singles[2]])
 
     with pytest.raises(db.InvalidInput, match="runs that differ in arrays alone, not 4 and 2"):
         among(distillation_on(data, thin=2))

@@ -27,7 +27,7 @@ def problem(classes: db.Data) -> tuple[db.Posterior, db.model.Draw]:
 
 @pytest.fixture(scope="module")
 def sized(problem: Any, classes: db.Data) -> Any:
-    return db.size_student(
+    return db.student.size_student(
         *problem, classes.x, make, db.queries.uniform_box(-10, 10), jax.random.key(1), start=(1,), most=8, updates=1500
     )
 
@@ -67,7 +67,7 @@ def test_a_fall_within_its_error_or_too_small_to_matter_is_none() -> None:
 
 def test_bad_sizes_are_refused(problem: Any, classes: db.Data) -> None:
     def size(**wrong: Any) -> None:
-        db.size_student(*problem, classes.x, make, db.queries.uniform_box(-10, 10), jax.random.key(1), **wrong)
+        db.student.size_student(*problem, classes.x, make, db.queries.uniform_box(-10, 10), jax.random.key(1), **wrong)
 
     with pytest.raises(db.InvalidInput, match=r"start=\(\) must name hidden layers of at most most=1024 units"):
         size(start=())

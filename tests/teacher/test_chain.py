@@ -187,16 +187,18 @@ def test_split_rhat_is_the_textbook_formula() -> None:
     values = np.random.default_rng(0).normal(size=(3, 10, 2))
     halves = np.concatenate([values[:, :5], values[:, 5:]])
     within, between = halves.var(axis=1, ddof=1).mean(axis=0), 5 * halves.mean(axis=1).var(axis=0, ddof=1)
-    np.testing.assert_allclose(db.diagnostics.split_rhat(values), np.sqrt((4 / 5 * within + between / 5) / within))
+    np.testing.assert_allclose(
+        db.teacher.diagnostics.split_rhat(values), np.sqrt((4 / 5 * within + between / 5) / within)
+    )
 
 
 def test_split_rhat_sees_a_trend_within_one_chain() -> None:
-    assert db.diagnostics.split_rhat(np.linspace(0, 1, 100)[None]) > 1.5
+    assert db.teacher.diagnostics.split_rhat(np.linspace(0, 1, 100)[None]) > 1.5
 
 
 def test_split_rhat_of_values_that_never_move_is_one() -> None:
-    assert db.diagnostics.split_rhat(np.ones((3, 10))) == 1.0
+    assert db.teacher.diagnostics.split_rhat(np.ones((3, 10))) == 1.0
 
 
 def test_split_rhat_of_chains_stuck_at_different_values_is_not_one() -> None:
-    assert db.diagnostics.split_rhat(np.repeat([[0.0], [1.0]], 10, axis=1)) > 1.01
+    assert db.teacher.diagnostics.split_rhat(np.repeat([[0.0], [1.0]], 10, axis=1)) > 1.01

@@ -57,7 +57,7 @@ def test_draws_have_the_temperature_of_the_posterior_along_every_direction(probl
 def test_adjusted_draws_are_exact_at_any_step_size(problem):
     posterior, x, y, *_ = problem
     # Half of the paths are rejected: what is left over of the error would show.
-    chain = db.adjusted_mclmc_chain(posterior, x, y, burn_in=400, accept=0.5)
+    chain = db.teacher.adjusted_mclmc_chain(posterior, x, y, burn_in=400, accept=0.5)
     warmth, off = temperatures(problem, db.sample(chain, jax.random.key(2), num_chains=16, num_draws=1_000))
     assert warmth.min() > 0.9
     assert warmth.max() < 1.1
@@ -95,7 +95,7 @@ def test_the_energy_error_is_met_and_settings_are_frozen_after_burn_in(problem):
 
 def test_a_chain_of_paths_soon_has_its_step_size_and_counts_its_gradients(problem):
     posterior, x, y, *_ = problem
-    chain = db.adjusted_mclmc_chain(posterior, x, y, burn_in=400)
+    chain = db.teacher.adjusted_mclmc_chain(posterior, x, y, burn_in=400)
     soon = burn(chain, start_chains(chain, jax.random.key(0), 4), jnp.int32(25))
     step, number = np.median(soon.states.settings.step_size), np.max(soon.states.gradients)
     # The n-th path has n steps at most, of two gradients each.
@@ -143,8 +143,8 @@ def test_a_step_out_of_the_numbers_is_not_taken(problem):
     [
         (db.mclmc_chain, {"energy_error": 0.0}),
         (db.mclmc_chain, {"burn_in": 0}),
-        (db.adjusted_mclmc_chain, {"accept": 1.0}),
-        (db.adjusted_mclmc_chain, {"thin": 0}),
+        (db.teacher.adjusted_mclmc_chain, {"accept": 1.0}),
+        (db.teacher.adjusted_mclmc_chain, {"thin": 0}),
     ],
 )
 def test_bad_settings_are_refused(problem, make, wrong):

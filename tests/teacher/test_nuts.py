@@ -17,7 +17,7 @@ import darkbayes as db
 
 def test_nuts_has_the_posterior_of_a_conjugate_model(conjugate: Any, z_scores: Any) -> None:
     """Mean and covariance, five entries at |z| < 4.6; fails by chance with probability 2e-5 for another seed."""
-    chain = db.nuts_chain(conjugate.posterior, *conjugate.data, burn_in=150)
+    chain = db.teacher.nuts_chain(conjugate.posterior, *conjugate.data, burn_in=150)
     draws = db.sample(chain, jax.random.key(0), num_chains=100, num_draws=100).network[..., 0]
     assert np.abs(z_scores(draws.mean(axis=1), conjugate.mean)).max() < 4.6
     centred = np.asarray(draws, np.float64) - conjugate.mean
@@ -26,7 +26,7 @@ def test_nuts_has_the_posterior_of_a_conjugate_model(conjugate: Any, z_scores: A
 
 
 def test_nuts_freezes_its_step_size_after_the_burn_in(conjugate: Any) -> None:
-    chain = db.nuts_chain(conjugate.posterior, *conjugate.data, burn_in=5)
+    chain = db.teacher.nuts_chain(conjugate.posterior, *conjugate.data, burn_in=5)
     state, step = chain.init(jax.random.key(0)), eqx.filter_jit(chain.step)
     sizes = []
     for t in range(10):
@@ -39,7 +39,7 @@ def test_nuts_freezes_its_step_size_after_the_burn_in(conjugate: Any) -> None:
 def test_a_student_learns_from_nuts(classes: db.Data, logistic: db.Network) -> None:
     posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(), num_data=20)
     done = db.distil(
-        db.nuts_chain(posterior, *classes, burn_in=50),
+        db.teacher.nuts_chain(posterior, *classes, burn_in=50),
         db.Student(db.mlp([8], 2, jnp.tanh), db.outcomes.SoftmaxHead(2), optax.adam(3e-2)),
         db.queries.uniform_box(-5.0, 5.0),
         jax.random.key(1),
@@ -64,7 +64,7 @@ def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(log
         draws = db.sample(chain, jax.random.key(0), num_chains=num_chains, num_draws=num_draws)
         return db.predict_draws(posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), grid)
 
-    truth = predictive(db.nuts_chain(posterior, *data, burn_in=150), 100, 200)
+    truth = predictive(db.teacher.nuts_chain(posterior, *data, burn_in=150), 100, 200)
     divergences = []
     for step_size in (0.5, 0.1):
         chain = db.minibatch_chain(
@@ -78,10 +78,10 @@ def test_the_predictive_of_sgld_tends_to_that_of_nuts_as_the_step_size_falls(log
 @pytest.mark.parametrize(("name", "value"), [("burn_in", 0), ("thin", 0)])
 def test_nuts_refuses_counts_below_one(name: str, value: int, conjugate: Any) -> None:
     with pytest.raises(db.InvalidInput, match=f"{name} must be a whole number of at least 1, not 0"):
-        db.nuts_chain(conjugate.posterior, *conjugate.data, **{name: value})
+        db.teacher.nuts_chain(conjugate.posterior, *conjugate.data, **{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), [("target_accept", 1.5), ("max_tree_depth", 0)])
 def test_nuts_refuses_settings_that_make_no_sense(name: str, value: float, conjugate: Any) -> None:
     with pytest.raises(db.InvalidInput, match=name):
-        db.nuts_chain(conjugate.posterior, *conjugate.data, **{name: value})
+        db.teacher.nuts_chain(conjugate.posterior, *conjugate.data, **{name: value})

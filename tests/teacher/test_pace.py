@@ -79,7 +79,7 @@ def test_a_teacher_may_learn_from_changed_images_and_not_with_anchors() -> None:
     mirrored = teacher(x=BYTES[..., ::-1], batch_size=None)
     close(gradient(teacher(batch_size=None, augment=lambda key, x: x[..., ::-1])), gradient(mirrored))
     with pytest.raises(db.InvalidInput, match="augment does not go with"):
-        teacher(augment=augmentation.flip(), gradients=db.gradients.svrg(3))
+        teacher(augment=augmentation.flip(), gradients=db.teacher.gradients.svrg(3))
 
 
 def test_only_a_network_that_convolves_is_measured_and_a_choice_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_only_a_network_that_convolves_is_measured_and_a_choice_is_left_alone(mo
 
     assert pace(teacher()) is True
     parts = lambda key: [eqx.nn.Conv2d(1, 2, 4, key=key), eqx.nn.Lambda(jnp.ravel)]  # noqa: E731
-    assert pace(teacher(network=db.from_equinox(lambda key: eqx.nn.Sequential(parts(key))))) is True
+    assert pace(teacher(network=db.model.from_equinox(lambda key: eqx.nn.Sequential(parts(key))))) is True
     assert [pace(teacher(False)), pace(teacher(), 1), pace(teacher(network=db.mlp([3], 2)))] == [False, None, None]
     seconds[False] = 0.5
     assert pace(teacher()) is False

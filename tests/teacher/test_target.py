@@ -66,7 +66,9 @@ def logistic_problem() -> Any:
 
     network = db.Network(lambda key, x: jax.random.normal(key, (x.shape[1], 1)), logits)
     posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=200)
-    draws = db.sample(db.nuts_chain(posterior, x, y, burn_in=150), jax.random.key(0), num_chains=8, num_draws=400)
+    draws = db.sample(
+        db.teacher.nuts_chain(posterior, x, y, burn_in=150), jax.random.key(0), num_chains=8, num_draws=400
+    )
     draws = np.asarray(draws.network, np.float64).reshape(-1, 4)
     return posterior, x, y, draws.mean(axis=0), np.cov(draws.T)
 

@@ -165,7 +165,7 @@ def mclmc(**settings: Any) -> Callable[..., Any]:
 
 
 def adjusted(**settings: Any) -> Callable[..., Any]:
-    return lambda posterior, x, y: db.adjusted_mclmc_chain(posterior, x, y, **settings)
+    return lambda posterior, x, y: db.teacher.adjusted_mclmc_chain(posterior, x, y, **settings)
 
 
 # The fewer paths are to be accepted, the longer are the steps and the more there is for the accept step to make good.

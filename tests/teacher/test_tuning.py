@@ -140,7 +140,7 @@ def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed
         stiffest = np.linalg.eigh(precision)[1][:, -1]
         return step_size / 4 * float(stiffest @ batch_noise(2, spread) @ stiffest)
 
-    plain = db.gradients.minibatch_gradients()
+    plain = db.teacher.gradients.minibatch_gradients()
     chain = db.minibatch_chain(conjugate.posterior, sampler, *conjugate.data, batch_size=2, gradients=plain)
     found = [tuned(chain, seed) for seed in range(8)]
     shares = [heating(of.step_size) for of in found]

@@ -106,10 +106,10 @@ class Bench:
         Literal[
             "backbone",
             "compiling",
+            "digits",
             "engine",
             "export",
             "faults",
-            "fits",
             "kills",
             "memory",
             "mesh",

@@ -73,6 +73,7 @@ NAMES = Names(
         "bbb gaussian": "Bayes by backprop, Gaussian prior",
         "bbb mixture": "Bayes by backprop, mixture prior",
         "ensemble": "deep ensemble",
+        "ensemble 8": "deep ensemble of 8",
         "student bald": "student, BALD",
         "student bald batch": "student, BALD with diversity",
         "student entropy": "student, entropy",

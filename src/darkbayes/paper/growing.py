@@ -62,7 +62,7 @@ class Growing:
             runs.append(db.distillation(chain, student, queries, settings, monitor=own.x[:2]))
         # How many there are is known only when it runs.
         runs = [eqx.tree_at(lambda r: r.chain.posterior.num_data, run, count) for run in runs]
-        self.parts: Any = db.side_by_side(runs)
+        self.parts: Any = db.student.side_by_side(runs)
         self.put(data, number, examples)
         self.state = self.parts.init(key)
         self.state = self.parts.burn(self.state, np.int32(begin))

@@ -194,7 +194,7 @@ class Experiment:
         queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
         monitor: Any = {"monitor": self.held_out.x}
         parts = db.distillation(teacher, self.student, queries(preset.noise), preset.settings, **monitor)
-        state = self.run.distil("student", db.side_by_side([parts] * self.trials), key, preset.steps)
+        state = self.run.distil("student", db.student.side_by_side([parts] * self.trials), key, preset.steps)
         return state, jax.tree.map(lambda leaf: leaf[:, 0], state.students)
 
     def plug_in(self) -> SGD:

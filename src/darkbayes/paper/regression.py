@@ -151,7 +151,9 @@ class Experiment:
             preset.student(preset.hidden, preset.head(noise)),
             mixed([*map(db.queries.jitter, preset.jitter)]),
         )
-        parts = db.side_by_side([db.distillation(teacher, student, queries, preset.settings) for teacher in teachers])
+        parts = db.student.side_by_side(
+            [db.distillation(teacher, student, queries, preset.settings) for teacher in teachers]
+        )
         state = self.run.distil(path_of(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
@@ -177,7 +179,7 @@ class Experiment:
         def compute(k: int) -> dict[str, Any]:
             split, label = self.splits[k], None if self.run.quiet else f"hmc, split {k}"
             lengths: Any = {"burn_in": settings.hmc_warmup, "max_tree_depth": settings.hmc_depth}
-            chain = db.nuts_chain(posterior, *split.train, **lengths)
+            chain = db.teacher.nuts_chain(posterior, *split.train, **lengths)
             key = jax.random.fold_in(self._key("hmc"), k)
             draws = db.sample(chain, key, num_chains=settings.hmc_chains, num_draws=settings.hmc_draws, label=label)
             return split_scores({"hmc": lambda _, x: db.predict_draws(posterior, draws, x)}, [split])

@@ -175,7 +175,7 @@ class Boston(regression.Experiment):
         weights = _learned(
             self.run,
             f"boston/{path_of(STUDENT + name)}",
-            [db.stored_chain(method.posterior, at(k, draws), x, thin=100) for k, x in enumerate(inputs)],
+            [db.teacher.stored_chain(method.posterior, at(k, draws), x, thin=100) for k, x in enumerate(inputs)],
             self.student,
             self.queries,
             dataclasses.replace(
@@ -198,10 +198,10 @@ class Boston(regression.Experiment):
             x, y = (np.asarray(part) for part in split.train)
             fit = partial(grow, name, self.settings)
             lesson: Any = {"queries": self.queries, "times": self.settings.tree_queries}
-            answers = db.answers.out_of_fold(fit, x, y[:, 0], self.head, ask_key, **lesson)
+            answers = db.student.answers.out_of_fold(fit, x, y[:, 0], self.head, ask_key, **lesson)
             batch: Any = {"updates": self.settings.updates, "batch_size": self.preset.settings.query_batch}
-            done = db.distil_batch(answers, self.student, learn_key, **batch, quiet=self.run.quiet)
-            teacher = db.answers.of_models(fit(x, y[:, 0]), split.test.x, self.head, noise=answers.noise)
+            done = db.student.distil_batch(answers, self.student, learn_key, **batch, quiet=self.run.quiet)
+            teacher = db.student.answers.of_models(fit(x, y[:, 0]), split.test.x, self.head, noise=answers.noise)
             said["teacher"].append(teacher.prediction())
             said["student"].append(db.predict_student(self.student, done.params, split.test.x))
         methods = {part: lambda k, x, part=part: said[part][k] for part in said}
@@ -247,7 +247,10 @@ class Digits(mnist.Experiment):
         weights = _learned(
             self.run,
             f"mnist/{path_of(STUDENT + name)}",
-            [db.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200) for k in range(self.trials)],
+            [
+                db.teacher.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200)
+                for k in range(self.trials)
+            ],
             self.student,
             queries(self.preset.noise),
             dataclasses.replace(self.preset.settings, num_chains=_together(self.settings, draws)),
@@ -296,7 +299,7 @@ def _learned(
     steps: int,
 ) -> PyTree:
     """The weights of the students of all trials, which learn side by side."""
-    parts = db.side_by_side([db.distillation(teacher, student, queries, settings) for teacher in teachers])
+    parts = db.student.side_by_side([db.distillation(teacher, student, queries, settings) for teacher in teachers])
     return parts.best(run.distil(name, parts, key, steps))
 
 

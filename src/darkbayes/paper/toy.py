@@ -92,14 +92,14 @@ class Experiment:
 
     def hmc(self, name: str, key: Key, data: Data) -> dict[str, Any]:
         preset, posterior, grid = self.preset, self.problem.posterior, self.problem.grid
-        chain = db.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
+        chain = db.teacher.nuts_chain(posterior, *data, burn_in=preset.hmc_warmup)
         label = None if self.run.quiet else name
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
         points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
         said = jax.vmap(lambda chain: jax.lax.map(lambda draw: posterior.distribution(draw, points).traced(), chain))(
             draws
         )
-        rhat = float(db.diagnostics.split_rhat(said).max())
+        rhat = float(db.teacher.diagnostics.split_rhat(said).max())
         return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": rhat}
 
     def sgd(self, key: Key, data: Data) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.student import answers as answers
 from darkbayes.student.answers import Answers as Answers
 from darkbayes.student.answers import Learned as Learned
 from darkbayes.student.answers import distil_batch as distil_batch

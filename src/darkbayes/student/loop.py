@@ -251,9 +251,9 @@ class Distillation(eqx.Module):
 
     def _update(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """One update of each student, by new queries."""
-        *asked, said = self._answers(state, state.updates)
+        queries, key, said = self._answers(state, state.updates)
         # All predictions on all devices: one exchange, where sums over them would be several, one after the other.
-        return self._learned(state, *asked, kept(said, self.mesh))
+        return self._learned(state, queries, key, kept(said, self.mesh))
 
     def _answers(self, state: DistillationState, number: Array) -> tuple[Array, Key, Any]:
         """The queries of that number, a key that goes with them, and what the draws at hand say of them."""

@@ -1,5 +1,7 @@
 """How the posterior is explored."""
 
+from darkbayes.teacher import diagnostics as diagnostics
+from darkbayes.teacher import gradients as gradients
 from darkbayes.teacher.chain import minibatch_chain as minibatch_chain
 from darkbayes.teacher.chain import sample as sample
 from darkbayes.teacher.distributed.chain import distributed_chain as distributed_chain

@@ -47,7 +47,7 @@ def test_the_autocorrelation_time_is_in_steps() -> None:
     assert autocorrelation_time(autoregressive(0.9, (4, 4000)), steps_between=10) == pytest.approx(190, rel=0.2)
 
 
-@pytest.mark.parametrize("function", [db.diagnostics.split_rhat, effective_sample_size, autocorrelation_time])
+@pytest.mark.parametrize("function", [db.teacher.diagnostics.split_rhat, effective_sample_size, autocorrelation_time])
 def test_too_few_draws_are_refused(function: Any) -> None:
     with pytest.raises(db.InvalidInput, match=r"at least 4 draws, not shape \(2, 3\)"):
         function(np.zeros((2, 3)))

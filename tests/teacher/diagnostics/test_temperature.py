@@ -28,7 +28,9 @@ def exact(conjugate: Any) -> Any:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_exact_draws_have_their_temperature(temperature: float, conjugate: Any, exact: Any) -> None:
     """|z| < 4 over 4,000 draws; another seed fails with probability 6e-5."""
-    found = db.diagnostics.configurational_temperature(conjugate.posterior, exact(temperature, 4000), conjugate.data)
+    found = db.teacher.diagnostics.configurational_temperature(
+        conjugate.posterior, exact(temperature, 4000), conjugate.data
+    )
     assert abs(found.mean() - temperature) < 4 * found.std() / np.sqrt(4000)
     assert found.std() / np.sqrt(4000) < 0.05
 
@@ -55,14 +57,14 @@ class Momentum(NamedTuple):
 
 def test_momenta_have_a_temperature_wherever_a_state_holds_them() -> None:
     momentum = {"w": np.sqrt(0.7) * np.random.default_rng(5).normal(size=(4, 5000))}
-    assert db.diagnostics.kinetic_temperature(momentum) == pytest.approx(0.7, rel=0.05)
+    assert db.teacher.diagnostics.kinetic_temperature(momentum) == pytest.approx(0.7, rel=0.05)
     apart = np.array([0.0, 0.0, 1.0, 1.0])
     states = (np.zeros(3), {"group": (Momentum(None), Momentum(momentum, apart))})
     expected = np.mean(momentum["w"] ** 2 * (1 - apart[:, None] / 2))
     assert chains_kinetic_temperature(states) == pytest.approx(expected)
     assert chains_kinetic_temperature((np.zeros(3), (), Momentum(None))) is None
     with pytest.raises(db.InvalidInput, match="not an empty tree"):
-        db.diagnostics.kinetic_temperature({})
+        db.teacher.diagnostics.kinetic_temperature({})
 
 
 @pytest.mark.parametrize("friction", [0.1, 0.5])

@@ -35,8 +35,8 @@ def test_agreement_tells_the_worst_and_the_median_input() -> None:
     values = autoregressive(0.5, (4, 200, 9))
     values[0, :, 4] += 3.0
     found = agreement(values, steps_between=7)
-    assert found.rhat == db.diagnostics.rank_rhat(values).max() == db.diagnostics.rank_rhat(values)[4]
-    errors = db.diagnostics.monte_carlo_error(values) / values.std(axis=(0, 1))
+    assert found.rhat == db.teacher.diagnostics.rank_rhat(values).max() == db.teacher.diagnostics.rank_rhat(values)[4]
+    errors = db.teacher.diagnostics.monte_carlo_error(values) / values.std(axis=(0, 1))
     assert found.error == np.median(errors) < np.quantile(errors, 0.95) == found.error_large
     assert found.effective_worst == effective_sample_size(values)[4] < found.effective
     assert found.autocorrelation_steps == np.median(autocorrelation_time(values, 7))
@@ -47,7 +47,7 @@ def test_the_error_of_an_average_over_separate_modes_is_what_other_chains_would_
     rng = np.random.default_rng(5)
     modes = np.where(rng.random((400, 16)) < 0.3, 4.0, -1.0)
     values = modes.T[:, None, :] + autoregressive(0.5, (16, 100, 400), seed=6)
-    errors = db.diagnostics.monte_carlo_error(values)
+    errors = db.teacher.diagnostics.monte_carlo_error(values)
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(values.mean(axis=(0, 1)).std(), rel=0.1)
 
 
@@ -73,5 +73,7 @@ def test_rank_normalised_rhat_is_that_of_vehtari_and_others() -> None:
         ranks = np.array([(x < one).sum() + 1 for one in x.ravel()], float).reshape(x.shape)
         return norm.ppf((ranks - 3 / 8) / (x.size + 1 / 4))
 
-    wanted = max(float(db.diagnostics.split_rhat(scores(part))) for part in (values, abs(values - np.median(values))))
-    assert db.diagnostics.rank_rhat(values) == pytest.approx(wanted, rel=1e-9)
+    wanted = max(
+        float(db.teacher.diagnostics.split_rhat(scores(part))) for part in (values, abs(values - np.median(values)))
+    )
+    assert db.teacher.diagnostics.rank_rhat(values) == pytest.approx(wanted, rel=1e-9)

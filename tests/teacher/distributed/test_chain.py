@@ -192,7 +192,7 @@ def test_what_tours_sample_is_off_by_the_second_power_of_their_length() -> None:
 
 
 def test_a_process_alone_is_a_minibatch_chain(conjugate: Any) -> None:
-    chain = db.distributed_chain(
+    chain = db.teacher.distributed_chain(
         conjugate.posterior, db.sgld(0.02), *conjugate.data, batch_size=2, trajectory=[5], burn_in=3
     )
     same = db.minibatch_chain(conjugate.posterior, db.sgld(0.02), *conjugate.data, batch_size=2, burn_in=15, thin=5)
@@ -218,7 +218,7 @@ def test_bad_settings_are_refused(change: dict[str, Any], message: str, conjugat
         conjugate.posterior.network, db.outcomes.Gaussian(NOISE), db.priors.GaussianPrior(PRIOR), num_data=number
     )
     with pytest.raises(db.InvalidInput, match=message):
-        db.distributed_chain(posterior, db.sgld(0.02), *conjugate.data, **settings)
+        db.teacher.distributed_chain(posterior, db.sgld(0.02), *conjugate.data, **settings)
 
 
 # Processes

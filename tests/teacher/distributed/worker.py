@@ -38,7 +38,7 @@ def run_task(task: dict[str, Any], number: int) -> None:
         end_itself_in(task["signal_in"], task["signal"])
     found = {}
     for name, run in task["runs"].items():
-        chain = db.distributed_chain(
+        chain = db.teacher.distributed_chain(
             posterior,
             db.sgld(run["step_size"]),
             x[rows],

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
 def test_there_is_no_noise_at_the_anchor(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -> None:
-    for gradients in (db.gradients.control_variates(draws[0]), db.gradients.svrg(5)):
+    for gradients in (db.teacher.gradients.control_variates(draws[0]), db.teacher.gradients.svrg(5)):
         found = estimates(gradients, posterior, data, draws[0], draws[0])
         for leaf in jax.tree.leaves((found.value, found.grads)):
             assert float(jnp.max(jnp.std(leaf, axis=0))) < 1e-5
@@ -26,7 +26,7 @@ def test_the_noise_on_a_linear_model_is_that_of_the_formula(conjugate: Any, batc
     """N^2/M times the variance over examples of lambda_n x x^T (theta - anchor), residuals or not."""
     network, offset = conjugate.mean[:, None], np.array([[0.3], [-0.7]])
     anchor, here = (db.model.Draw(jnp.asarray(w, jnp.float32), ()) for w in (network, network + offset))
-    found = estimates(db.gradients.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here)
+    found = estimates(db.teacher.gradients.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here)
     noise = np.cov(np.asarray(found.grads.network)[..., 0].T, ddof=0)
     np.testing.assert_allclose(noise, batch_noise(1, offset @ offset.T, residuals=False), rtol=1e-4)
 
@@ -37,7 +37,7 @@ def test_an_anchor_of_another_posterior_is_refused(conjugate: Any, draws: list[d
         db.sgld(0.1),
         *conjugate.data,
         batch_size=2,
-        gradients=db.gradients.control_variates(draws[0]),
+        gradients=db.teacher.gradients.control_variates(draws[0]),
     )
     with pytest.raises(db.InvalidInput, match="anchor holds weights of other shapes"):
         chain.init(jax.random.key(0))
@@ -45,7 +45,7 @@ def test_an_anchor_of_another_posterior_is_refused(conjugate: Any, draws: list[d
 
 def svrg_chain(posterior: db.Posterior, data: db.Data) -> Any:
     return db.minibatch_chain(
-        posterior, db.sgld(1e-2), *data, batch_size=2, gradients=db.gradients.svrg(3, chunk_size=4)
+        posterior, db.sgld(1e-2), *data, batch_size=2, gradients=db.teacher.gradients.svrg(3, chunk_size=4)
     )
 
 
@@ -104,7 +104,7 @@ def test_anchors_lower_the_excess_variance_of_sgld_as_the_law_says(
     """Batches of one of six examples. Five entries at |z| < 4: fails by chance with probability 3e-4 a case."""
     step_size, offset = 0.03, np.array([0.4, -0.3])
     anchor = db.model.Draw(jnp.asarray((conjugate.mean + offset)[:, None], jnp.float32), ())
-    gradients = db.gradients.control_variates(anchor) if kind == "anchor" else db.gradients.svrg(4)
+    gradients = db.teacher.gradients.control_variates(anchor) if kind == "anchor" else db.teacher.gradients.svrg(4)
     chain = db.minibatch_chain(
         conjugate.posterior, db.sgld(step_size), *conjugate.data, batch_size=1, gradients=gradients
     )

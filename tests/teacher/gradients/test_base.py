@@ -20,21 +20,21 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 @pytest.fixture(scope="module")
 def all_estimates(
     posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]
-) -> dict[str, db.gradients.Estimate]:
+) -> dict[str, db.teacher.gradients.Estimate]:
     here, there = draws
     kinds = {
-        "minibatch": db.gradients.minibatch_gradients(),
-        "control variates": db.gradients.control_variates(there, chunk_size=3),
-        "svrg": db.gradients.svrg(5, chunk_size=4),
-        "per example": db.gradients.per_example(),
-        "curvature of svrg": db.gradients.with_curvature(db.gradients.svrg(5)),
-        "metric": db.gradients.fisher_metric(),
+        "minibatch": db.teacher.gradients.minibatch_gradients(),
+        "control variates": db.teacher.gradients.control_variates(there, chunk_size=3),
+        "svrg": db.teacher.gradients.svrg(5, chunk_size=4),
+        "per example": db.teacher.gradients.per_example(),
+        "curvature of svrg": db.teacher.gradients.with_curvature(db.teacher.gradients.svrg(5)),
+        "metric": db.teacher.gradients.fisher_metric(),
     }
     return {name: estimates(kind, posterior, data, there, here) for name, kind in kinds.items()}
 
 
 def test_the_mean_over_all_batches_is_the_exact_gradient(
-    all_estimates: dict[str, db.gradients.Estimate], exact: Any
+    all_estimates: dict[str, db.teacher.gradients.Estimate], exact: Any
 ) -> None:
     value, grads = exact
     for found in all_estimates.values():
@@ -44,7 +44,7 @@ def test_the_mean_over_all_batches_is_the_exact_gradient(
 
 
 def test_what_comes_with_the_gradient_has_the_shape_of_the_weights(
-    all_estimates: dict[str, db.gradients.Estimate], draws: list[db.model.Draw]
+    all_estimates: dict[str, db.teacher.gradients.Estimate], draws: list[db.model.Draw]
 ) -> None:
     assert not all_estimates["minibatch"].extras
     for name, extras, inner in (
@@ -68,7 +68,9 @@ def test_gradients_of_examples_are_those_of_batches_of_one_without_the_prior(
     def run(draw: db.model.Draw) -> Any:
         batch = db.Data(data.x[:3], data.y[:3])
         for part in (batch, data):
-            found = db.gradients.per_example().estimate(jax.random.key(0), posterior, data, part, draw, ()).extras
+            found = (
+                db.teacher.gradients.per_example().estimate(jax.random.key(0), posterior, data, part, draw, ()).extras
+            )
             facts.append((found["num_data"], found["all_data"]))
         return found["per_example"], jax.jacobian(lambda draw: -posterior.log_likelihood(draw, data))(draw)
 
@@ -86,14 +88,14 @@ def test_the_gradient_of_all_examples_is_the_same_in_chunks(
 def test_estimates_keep_the_precision_of_the_weights(posterior: db.Posterior, data: db.Data) -> None:
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), posterior.init(jax.random.key(0), data.x))
     for gradients in (
-        db.gradients.control_variates(half),
-        db.gradients.svrg(2),
-        db.gradients.per_example(),
-        db.gradients.fisher_metric(),
-        db.gradients.with_curvature(),
+        db.teacher.gradients.control_variates(half),
+        db.teacher.gradients.svrg(2),
+        db.teacher.gradients.per_example(),
+        db.teacher.gradients.fisher_metric(),
+        db.teacher.gradients.with_curvature(),
     ):
 
-        def run(gradients: db.gradients.Gradients = gradients) -> Any:
+        def run(gradients: db.teacher.gradients.Gradients = gradients) -> Any:
             with jax.numpy_dtype_promotion("standard"):  # The likelihood adds single-precision data to the outputs.
                 state = gradients.init(posterior, data, half)
                 return gradients.estimate(jax.random.key(0), posterior, data, data, half, state)
@@ -106,10 +108,10 @@ def test_estimates_keep_the_precision_of_the_weights(posterior: db.Posterior, da
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: db.gradients.svrg(0), "refresh_every must be a whole number of at least 1, not 0"),
-        (lambda: db.gradients.svrg(3, chunk_size=0), "chunk_size must be a whole number"),
-        (lambda: db.gradients.fisher_metric(0), "probes must be a whole number"),
-        (lambda: db.gradients.with_curvature(probes=1.5), "probes must be a whole number"),
+        (lambda: db.teacher.gradients.svrg(0), "refresh_every must be a whole number of at least 1, not 0"),
+        (lambda: db.teacher.gradients.svrg(3, chunk_size=0), "chunk_size must be a whole number"),
+        (lambda: db.teacher.gradients.fisher_metric(0), "probes must be a whole number"),
+        (lambda: db.teacher.gradients.with_curvature(probes=1.5), "probes must be a whole number"),
     ],
 )
 def test_counts_that_are_none_are_refused(make: Any, message: str) -> None:
@@ -151,9 +153,9 @@ def test_every_sampler_distils_and_resumes_in_the_same_bits(
 ) -> None:
     posterior = db.Posterior(logistic, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=20)
     sampler, gradients = {
-        "sgfs": (db.samplers.sgfs(0.5, prior_precision=1.0, full=True), db.gradients.per_example()),
-        "sgrld": (db.samplers.sgrld(0.05, prior_precision=1.0), db.gradients.fisher_metric()),
-        "svrg": (db.sgld(1e-2), db.gradients.svrg(3)),
+        "sgfs": (db.samplers.sgfs(0.5, prior_precision=1.0, full=True), db.teacher.gradients.per_example()),
+        "sgrld": (db.samplers.sgrld(0.05, prior_precision=1.0), db.teacher.gradients.fisher_metric()),
+        "svrg": (db.sgld(1e-2), db.teacher.gradients.svrg(3)),
     }[kind]
     chain = db.minibatch_chain(posterior, sampler, *classes, batch_size=5, burn_in=10, thin=2, gradients=gradients)
     student = db.Student(logistic, db.outcomes.SoftmaxHead(2), optax.sgd(1e-2))

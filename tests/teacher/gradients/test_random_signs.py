@@ -19,9 +19,10 @@ def probed(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -
     @jax.jit
     def run(keys: jax.Array, draw: db.model.Draw) -> Any:
         def one(key: jax.Array) -> Any:
-            curvature = db.gradients.with_curvature().estimate(key, posterior, data, data, draw, ()).extras
+            curvature = db.teacher.gradients.with_curvature().estimate(key, posterior, data, data, draw, ()).extras
             return (
-                curvature | db.gradients.fisher_metric(probes=2).estimate(key, posterior, data, data, draw, ()).extras
+                curvature
+                | db.teacher.gradients.fisher_metric(probes=2).estimate(key, posterior, data, data, draw, ()).extras
             )
 
         return jax.vmap(one)(keys)

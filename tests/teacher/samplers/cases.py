@@ -57,7 +57,7 @@ SAMPLERS = {
         lambda eta, heat=1.0: db.samplers.psgld(eta, num_data=NUM_DATA, damping=0.03, gamma=True, temperature=heat),
         0.0008,
         extras=lambda grads: {"curvature": jax.tree.map(abs, grads)},
-        chain={"gradients": db.gradients.with_curvature()},
+        chain={"gradients": db.teacher.gradients.with_curvature()},
     ),
     "fisher_sgld": Sampler(
         lambda eta, heat=1.0: db.samplers.fisher_sgld(
@@ -75,7 +75,7 @@ SAMPLERS = {
         lambda eta, heat=1.0: db.samplers.sgfs(eta, prior_precision=1.0, decay=0.95, adapt_steps=100, temperature=heat),
         0.2,
         extras=_examples,
-        chain={"gradients": db.gradients.per_example()},
+        chain={"gradients": db.teacher.gradients.per_example()},
         cools=False,
     ),
     "sgfs, full": Sampler(
@@ -84,14 +84,14 @@ SAMPLERS = {
         ),
         0.2,
         extras=_examples,
-        chain={"gradients": db.gradients.per_example()},
+        chain={"gradients": db.teacher.gradients.per_example()},
         cools=False,
     ),
     "sgrld": Sampler(
         lambda eta, heat=1.0: db.samplers.sgrld(eta, prior_precision=1.0, temperature=heat),
         0.1,
         extras=_metric,
-        chain={"gradients": db.gradients.fisher_metric()},
+        chain={"gradients": db.teacher.gradients.fisher_metric()},
     ),
     "sghmc": Sampler(lambda eta, heat=1.0: db.samplers.sghmc(eta, friction=0.2, temperature=heat), 0.002),
     "scale_adapted_sghmc": Sampler(

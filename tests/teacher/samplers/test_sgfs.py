@@ -138,7 +138,11 @@ def test_the_moments_on_a_regression_are_those_of_the_linear_law(
     information = information if full else np.diag(np.diag(information))
     hessian = np.linalg.inv(conjugate.covariance)
     chain = db.minibatch_chain(
-        conjugate.posterior, db.sgld(1.0), *conjugate.data, batch_size=batch_size, gradients=db.gradients.per_example()
+        conjugate.posterior,
+        db.sgld(1.0),
+        *conjugate.data,
+        batch_size=batch_size,
+        gradients=db.teacher.gradients.per_example(),
     )
     frozen = jnp.asarray(information if full else np.diag(information)[:, None], jnp.float32)
 

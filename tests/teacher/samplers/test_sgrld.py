@@ -87,7 +87,9 @@ def test_the_sampler_has_the_law_of_the_quadrature(
     step_size, chains, burn_in, steps = 0.1, 1000, 150, 600
     posterior, data = coin
     sampler = db.samplers.sgrld(step_size, prior_precision=PRIOR_PRECISION, decay=0.0, gamma=gamma)
-    chain = db.minibatch_chain(posterior, sampler, *data, batch_size=None, gradients=db.gradients.fisher_metric())
+    chain = db.minibatch_chain(
+        posterior, sampler, *data, batch_size=None, gradients=db.teacher.gradients.fisher_metric()
+    )
 
     @jax.jit
     def run(key: jax.Array) -> jax.Array:
@@ -114,7 +116,7 @@ def test_the_metric_and_gamma_of_the_coin_are_those_by_hand(grid: Grid, coin: tu
 
     @jax.jit
     def at(theta: jax.Array) -> Any:
-        found = db.gradients.fisher_metric().estimate(
+        found = db.teacher.gradients.fisher_metric().estimate(
             jax.random.key(0), posterior, data, data, db.model.Draw(theta, ()), ()
         )
         return found.grads.network, found.extras["metric"].network, found.extras["metric_gradient"].network
@@ -186,7 +188,7 @@ def test_the_frozen_moments_on_a_regression_are_those_of_the_linear_law(
         db.sgld(1.0),
         *conjugate.data,
         batch_size=batch_size,
-        gradients=db.gradients.fisher_metric(),
+        gradients=db.teacher.gradients.fisher_metric(),
     )
     frozen = jnp.asarray(information[:, None], jnp.float32)
 
