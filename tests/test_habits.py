@@ -157,3 +157,12 @@ def test_the_linter_takes_a_stage_for_a_base(linter, tmp_path):
     (tmp_path / "present.txt").touch()
     text = GOOD.replace("slim\n", "slim AS first\nFROM first\n") + "COPY --from=first /made /made\n"
     assert linter.problems(text, tmp_path) == []
+
+
+def test_no_two_classes_have_one_name():
+    """Whoever reads of a class should not have to ask which."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src" / "darkbayes").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE):
+            places.setdefault(name, []).append(path.name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -44,7 +44,7 @@ def tiny_presets():
         **chains,
         settings=Settings(num_chains=2, query_batch=4, update_every=2, reservoir=2, reservoir_picks=0),
         sgd_steps=3,
-        comparators=mnist.Comparators(**few, bbb_steps=3),
+        comparators=mnist.MnistComparators(**few, bbb_steps=3),
         angles=(90,),
         strengths=(0.1,),
         attacked=30,
@@ -104,7 +104,7 @@ def test_an_experiment_leaves_a_page_and_is_not_computed_again(finished, case, m
 
     for name in ("Distilling", "Dropping"):
         monkeypatch.setattr(active, name, fail)
-    monkeypatch.setattr(shift.Experiment, "models", fail)
+    monkeypatch.setattr(shift.ShiftExperiment, "models", fail)
     monkeypatch.setattr(bandits, "History", fail)
     again = reproduce(case, out, "--resume", "--no-report")
     assert again["rows"] == results["rows"]

@@ -31,7 +31,7 @@ class Overconfident:
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformal, "fit", Overconfident)
-    monkeypatch.setitem(conformal.PRESETS, "default", dataclasses.replace(conformal.Preset(), trials=2))
+    monkeypatch.setitem(conformal.PRESETS, "default", dataclasses.replace(conformal.ConformalPreset(), trials=2))
 
 
 def test_guaranteed_regions_are_counted_on_rows_that_did_not_calibrate_them(tmp_path: Any) -> None:

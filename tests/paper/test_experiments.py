@@ -50,8 +50,8 @@ def fake_mnist(name: str, **_: Any) -> Images:
 def tiny_presets():
     """The presets at a size for tests, and images that need no network."""
     few = {"batch_size": 5, "dropout_steps": 3, "ensemble_steps": 3, "ensemble_size": 2}
-    few_digits = mnist.Comparators(**few, bbb_steps=3)
-    few_rows = regression.Comparators(
+    few_digits = mnist.MnistComparators(**few, bbb_steps=3)
+    few_rows = regression.RegressionComparators(
         **few, sgd_steps=3, vi_steps=3, pbp_passes=1, hmc_chains=1, hmc_warmup=5, hmc_draws=5, hmc_depth=2
     )
     steps: Any = {"ensemble_steps": (2,)}
@@ -67,7 +67,7 @@ def tiny_presets():
             comparators=few_digits,
         ),
         (boston, "quick"): dataclasses.replace(quick, **REGRESSION, comparators=few_rows),
-        (uci, "automatic"): uci.Preset(2, hidden=((4,),), dropout_rates=(0.1,), dropout_draws=4, **few | steps),
+        (uci, "automatic"): uci.UciPreset(2, hidden=((4,),), dropout_rates=(0.1,), dropout_draws=4, **few | steps),
     }
     with pytest.MonkeyPatch.context() as patch:
         for (module, preset), settings in tiny.items():
@@ -179,7 +179,7 @@ def test_a_split_takes_the_settings_that_do_best_on_its_own_validation_part(monk
 
     monkeypatch.setattr(uci, "_scores", scores)
     run: Any = None
-    records = list(uci._compared("dropout mc", run, "yacht", [0, 1], uci.Preset(hidden=((4,),)), 0))
+    records = list(uci._compared("dropout mc", run, "yacht", [0, 1], uci.UciPreset(hidden=((4,),)), 0))
     assert [record["settings"] for record in records] == ["4, rate 0.1", "4, rate 0.3"]
     assert [record["scores"]["dropout mc"]["rmse"] for record in records] == [0.1, 0.3]
     assert calls == [(rate, [0, 1], 246) for rate in (0.01, 0.1, 0.3)] + [(0.1, [0], 277), (0.3, [1], 277)]

@@ -29,8 +29,8 @@ def tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     few: Any = {"batch_size": 5, "dropout_steps": 3, "ensemble_steps": 30, "ensemble_size": 2}
     chains: Any = {"hidden": (4,), "settings": Settings(query_batch=8)}
     quick = teachers.PRESETS["quick"]
-    table = dataclasses.replace(quick.table, **chains, comparators=regression.Comparators(**few, sgd_steps=3))
-    comparators = mnist.Comparators(**few, bbb_steps=3)
+    table = dataclasses.replace(quick.table, **chains, comparators=regression.RegressionComparators(**few, sgd_steps=3))
+    comparators = mnist.MnistComparators(**few, bbb_steps=3)
     few_images: Any = {"train": 40, "batch_size": 5, "sgd_steps": 3, "queries": "jitter"}
     digits = dataclasses.replace(quick.digits, **chains, **few_images, comparators=comparators)
     own: Any = {"updates": 200, "digit_updates": 200, "trees": 3, "tree_queries": 1, "methods": METHODS}

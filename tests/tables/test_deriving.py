@@ -15,7 +15,7 @@ from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.marks import Marked
 from darkbayes.tables.moments import Dates, moment_of, parts_of
 from darkbayes.tables.schema import schema_from_dict, schema_to_dict
-from darkbayes.tables.words import Words, counts_of
+from darkbayes.tables.words import TextColumn, counts_of
 from tables.understanding import infer_schema
 
 MOMENT = datetime.datetime(2021, 3, 4, 17, 30)
@@ -118,7 +118,7 @@ def test_words_are_counted_by_a_hash_that_stays():
     # The bucket of a word is its CRC: a student that was shipped long ago reads by it.
     assert np.flatnonzero(counts_of("roof")).tolist() == [19]
     assert counts_of("roof roof")[19] == pytest.approx(np.log(3))
-    words = Words("remark", (19,))
+    words = TextColumn("remark", (19,))
     np.testing.assert_allclose(words.spread(np.asarray(["roof", None], object))["remark (words 20)"], [np.log(2), 0])
 
 

@@ -22,7 +22,7 @@ import tyro
 from darkbayes.cli.common import remedy
 from darkbayes.cli.doctor import Doctor
 from darkbayes.cli.modelling import Evaluate, Export, Fit, Predict, Report, Serve, Suggest
-from darkbayes.cli.research import Bench, Data, Reproduce
+from darkbayes.cli.research import Bench, DataCommand, Reproduce
 from darkbayes.errors import DataError, Divergence, InvalidInput, RunError
 
 HELP = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
@@ -44,8 +44,8 @@ class Completion:
         print(script.getvalue().replace("\ncomplete -F ", "\ncomplete -o default -F "))
 
 
-KINDS = (Fit, Predict, Evaluate, Suggest, Report, Export, Serve, Reproduce, Bench, Data, Doctor, Completion)
-COMMANDS: dict[str, Any] = {kind.__name__.lower(): kind for kind in KINDS}
+KINDS = (Fit, Predict, Evaluate, Suggest, Report, Export, Serve, Reproduce, Bench, DataCommand, Doctor, Completion)
+COMMANDS: dict[str, Any] = {kind.__name__.removesuffix("Command").lower(): kind for kind in KINDS}
 
 
 def _parsed(arguments: list[str]) -> Any:
@@ -57,7 +57,7 @@ def _parsed(arguments: list[str]) -> Any:
             about += f"\n\nexamples:\n{HELP['examples'][name]}"
         options = tyro.conf.subcommand(name, description=about)
         # The commands of `data` are its argument, whose name nobody needs to see.
-        commands.append(Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is Data else kind, options])
+        commands.append(Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is DataCommand else kind, options])
     command = functools.reduce(operator.or_, commands)
     return tyro.cli(
         command, prog=PROGRAM, description=HELP["about"], args=arguments, config=(tyro.conf.FlagCreatePairsOff,)

@@ -199,7 +199,7 @@ class DataGet:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataCommand:
     """List the data sets that go by a name, or get one."""
 
     command: (

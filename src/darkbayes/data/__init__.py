@@ -9,7 +9,7 @@ from darkbayes.data.arrays import minibatch as minibatch
 from darkbayes.data.arrays import toy1d as toy1d
 from darkbayes.data.arrays import toy2d as toy2d
 from darkbayes.data.named import Images as Images
-from darkbayes.data.named import Table as Table
+from darkbayes.data.named import NamedTable as NamedTable
 from darkbayes.data.named import load as load
 from darkbayes.data.named import random_splits as random_splits
 from darkbayes.data.named import standard_splits as standard_splits

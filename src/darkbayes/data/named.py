@@ -12,7 +12,7 @@ from darkbayes.data.sources import fetch, find
 from darkbayes.errors import DataError, InvalidInput, require_count
 
 
-class Table(NamedTuple):
+class NamedTable(NamedTuple):
     """Rows of numbers in the standard order."""
 
     x: np.ndarray
@@ -50,10 +50,14 @@ _Tables = Literal["boston", "concrete", "energy", "kin8nm", "naval", "power", "p
 @overload
 def load(name: _Images, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> Images: ...
 @overload
-def load(name: _Tables, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> Table: ...
+def load(name: _Tables, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> NamedTable: ...
 @overload
-def load(name: str, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...) -> Table | Images: ...
-def load(name: str, *, folder: Path | str | None = None, offline: bool = False, quiet: bool = True) -> Table | Images:
+def load(
+    name: str, *, folder: Path | str | None = ..., offline: bool = ..., quiet: bool = ...
+) -> NamedTable | Images: ...
+def load(
+    name: str, *, folder: Path | str | None = None, offline: bool = False, quiet: bool = True
+) -> NamedTable | Images:
     """A data set of the catalogue; what does not ship is downloaded once and kept.
 
     Args:
@@ -81,7 +85,7 @@ def load(name: str, *, folder: Path | str | None = None, offline: bool = False, 
     return Images(train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
 
 
-def _table(text: str, letters: bool, target: str = "") -> Table:
+def _table(text: str, letters: bool, target: str = "") -> NamedTable:
     """A table whose last column is the target, or the one named; letters become a column of zeros and ones each."""
     lines = text.splitlines()
     features = lines[0].replace('"', "").split(",")
@@ -90,12 +94,12 @@ def _table(text: str, letters: bool, target: str = "") -> Table:
     del features[place]
     if not letters:
         values = np.loadtxt(lines[1:], delimiter=",", ndmin=2)
-        return Table(np.delete(values, place, axis=1), values[:, place].copy(), tuple(features), target)
+        return NamedTable(np.delete(values, place, axis=1), values[:, place].copy(), tuple(features), target)
     columns = np.array([line.split(",") for line in lines[1:]]).T
     pairs = zip(features, columns[:-1], strict=True)
     x = {f"{feature}={letter}": column == letter for feature, column in pairs for letter in np.unique(column)}
     y = np.unique(columns[-1], return_inverse=True)[1].astype(np.int64)
-    return Table(np.stack(list(x.values()), axis=1).astype(np.float64), y, tuple(x), target)
+    return NamedTable(np.stack(list(x.values()), axis=1).astype(np.float64), y, tuple(x), target)
 
 
 def _pictures(content: bytes) -> np.ndarray:

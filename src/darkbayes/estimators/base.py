@@ -59,7 +59,7 @@ class Decomposition(NamedTuple):
     epistemic: np.ndarray  # What more data could remove.
 
 
-class Distilled(BaseEstimator):
+class DistilledEstimator(BaseEstimator):
     """An estimator, whatever it predicts."""
 
     schema_: TableSchema

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from darkbayes.errors import InvalidInput
-from darkbayes.estimators.base import Distilled, counted, one_per_row, target_names
+from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names
 from darkbayes.fit import check_weights
 from darkbayes.outcomes import ClassTarget
 from darkbayes.student import Snapshot
@@ -20,7 +20,7 @@ from darkbayes.tables.cells import text_of
 from darkbayes.tables.inference import infer_inputs
 
 
-class DistilledClassifier(ClassifierMixin, Distilled):
+class DistilledClassifier(ClassifierMixin, DistilledEstimator):
     """Predicts classes with probabilities that mean what they say.
 
     A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All

@@ -9,14 +9,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite, check_consistent_length
 
 from darkbayes.errors import InvalidInput, require_share
-from darkbayes.estimators.base import Distilled, counted, one_per_row, target_names
+from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names
 from darkbayes.fit import infer_schema
 from darkbayes.outcomes import OUTCOMES, NumberTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.columns import from_columns
 
 
-class DistilledRegressor(RegressorMixin, Distilled):
+class DistilledRegressor(RegressorMixin, DistilledEstimator):
     """Predicts a number with its uncertainty, about apart into noise and what is not known for lack of data.
 
     A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All

@@ -10,7 +10,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from darkbayes.model import layers
 
 
-class FilterResponseNorm(torch.nn.Module):
+class FilterResponseNormModule(torch.nn.Module):
     """Divides each channel of an image by its root mean square; see `darkbayes.layers.FilterResponseNorm`."""
 
     def __init__(self, layer: layers.FilterResponseNorm, channels: int):
@@ -24,7 +24,7 @@ class FilterResponseNorm(torch.nn.Module):
         return torch.maximum(weight * x / size + bias, threshold)
 
 
-class Standardise(torch.nn.Module):
+class StandardiseModule(torch.nn.Module):
     """(x - center) / scale, by numbers that stay."""
 
     def __init__(self, layer: layers.Standardise):
@@ -37,7 +37,7 @@ class Standardise(torch.nn.Module):
         return (x - center) / scale
 
 
-class Residual(torch.nn.Module):
+class ResidualModule(torch.nn.Module):
     """The sum of what two modules make of the same inputs."""
 
     def __init__(self, body: Any, shortcut: Any):

@@ -102,11 +102,11 @@ def _module(nn: Any, layer: Layer, weights: Any) -> Any:
         case layers.GroupNorm():
             return nn.GroupNorm(layer.groups, weights.channels, layer.epsilon, layer.affine)
         case layers.FilterResponseNorm():
-            return modules.FilterResponseNorm(layer, len(weights.weight))
+            return modules.FilterResponseNormModule(layer, len(weights.weight))
         case layers.Standardise():
-            return modules.Standardise(layer)
+            return modules.StandardiseModule(layer)
         case layers.Residual():
-            return modules.Residual(*map(_sequential, layer.parts.values(), weights))
+            return modules.ResidualModule(*map(_sequential, layer.parts.values(), weights))
         case layers.Activation():
             name, options = ACTIVATIONS[layer.name]
             return getattr(nn, name)(**options)

@@ -50,7 +50,7 @@ MOST_POOLED, POOL_SHARE, LEAST_POOL = 2**17, 1 / 32, 2**24
 one kept draw to the next."""
 
 
-class Rows(NamedTuple):
+class StreamedRows(NamedTuple):
     """All rows that train, for chains that see a pool of them at a time."""
 
     packing: Packing
@@ -170,7 +170,7 @@ def prepare_streamed(
     width = schema.shape[0]
     memory = store.facts["memory"]  # That of the run's beginning.
     pool = int(np.clip(max(POOL_SHARE * memory, LEAST_POOL) / (4 * width), 1000, MOST_POOLED))
-    rows = Rows(packing, store, schema, min(pool, store.rows), seed)
+    rows = StreamedRows(packing, store, schema, min(pool, store.rows), seed)
     held, sampled = len(prepared.places), len(prepared.places) + len(prepared.train.x)
     notes = [
         f"the rows are streamed from {out / STORE}, as all of them would not fit in memory ({memory / 1e9:.3g} GB): "

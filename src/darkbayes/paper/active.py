@@ -40,7 +40,7 @@ from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper.common import Row, rows_of
-from darkbayes.paper.learners import Distilling, Dropping, Labels, Settings
+from darkbayes.paper.learners import Distilling, Dropping, Labels, LearnerSettings
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE, VALIDATION
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
@@ -53,7 +53,7 @@ METHODS = ("student bald", "student bald batch", "student random", "student entr
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(Settings):
+class ActivePreset(LearnerSettings):
     """All the settings of the experiment."""
 
     trials: int = 5
@@ -61,8 +61,8 @@ class Preset(Settings):
 
 
 PRESETS = {
-    "best": Preset(),
-    "quick": Preset(
+    "best": ActivePreset(),
+    "quick": ActivePreset(
         trials=1,
         channels=(8, 16),
         hidden=32,
@@ -109,7 +109,7 @@ ACQUISITIONS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def images(preset: Preset, quiet: bool) -> tuple[Data, Data]:
+def images(preset: ActivePreset, quiet: bool) -> tuple[Data, Data]:
     """The pool, and the images to score on; pixels are scaled."""
     loaded = load("mnist", quiet=quiet)
     pool = db.data.as_data(loaded.train_x[: preset.pool] / PIXEL_SCALE, loaded.train_y[: preset.pool])
@@ -118,7 +118,7 @@ def images(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     return pool, db.data.as_data(loaded.test_x / PIXEL_SCALE, loaded.test_y)
 
 
-def campaign(run: db.Run, preset: Preset, method: str, pool: Data, held_out: Data, trials: int, seed: int) -> Any:
+def campaign(run: db.Run, preset: ActivePreset, method: str, pool: Data, held_out: Data, trials: int, seed: int) -> Any:
     """The errors of one method as its labels grow, ``[seeds, rounds]``, and the numbers of labels."""
     model, _, acquisition = method.partition(" ")
     # Those of all methods begin with the same labels.
@@ -164,7 +164,7 @@ def labels_to_goal(labels: np.ndarray, errors: np.ndarray) -> tuple[list[float],
     return [float(number) for number in labels[first]], int((~reached.any(axis=1)).sum())
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: ActivePreset, trials: int, seed: int) -> list[Row]:
     """Every method, all seeds side by side; each is stored once it is done."""
     pool, held_out = images(preset, run.quiet)
     rows, figure = [], {}

@@ -19,7 +19,7 @@ from darkbayes.types import Array, Data, Key, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """How agents learn."""
 
     hidden: tuple[int, ...] = (50, 50)
@@ -39,7 +39,7 @@ class Settings:
     dropout_rate: float = 0.2
 
 
-class Problem(NamedTuple):
+class BanditProblem(NamedTuple):
     """What an agent meets, for each seed and context."""
 
     contexts: np.ndarray  # ``[seeds, contexts, width]``.
@@ -81,7 +81,7 @@ class Problem(NamedTuple):
 class History:
     """What an agent has seen, in arrays whose shapes never change: a row is a context with an arm, and its reward."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: BanditProblem):
         self.problem, self.number, self.inputs = problem, 0, problem.inputs
         seeds, number, width = problem.contexts.shape
         self.x = np.zeros((seeds, number, width + problem.arms), np.float32)
@@ -141,7 +141,7 @@ class Networks(NamedTuple):
 
 
 @functools.cache
-def networks(settings: Settings, rows: int) -> Networks:
+def networks(settings: AgentSettings, rows: int) -> Networks:
     """Made once for all agents that remember so many rows, so that they share what is compiled."""
     likelihood = db.outcomes.Gaussian(settings.noise_precision)
     prior = db.priors.ScaledGaussianPrior(settings.prior_precision)
@@ -158,7 +158,7 @@ def networks(settings: Settings, rows: int) -> Networks:
 class Agent(abc.ABC):
     """Learns from a history, and chooses arms for contexts ``[seeds, contexts, width]``."""
 
-    def __init__(self, preset: Settings, history: History, key: Key):
+    def __init__(self, preset: AgentSettings, history: History, key: Key):
         self.preset, self.history, self.key = preset, history, key
         self.made = networks(preset, history.x.shape[1])
         self.posterior = self.made.posterior
@@ -184,7 +184,7 @@ class Agent(abc.ABC):
         return np.argmax(self.values(every_arm(inputs, self.history.problem.codes)), axis=2)
 
 
-class Distilled(Agent):
+class DistilledAgent(Agent):
     """Thompson sampling from a student's predictive."""
 
     def begin(self) -> None:
@@ -208,7 +208,7 @@ class Distilled(Agent):
         return _of_student(self.growing.student, self.growing.weights, x, self.split())
 
 
-class Sampled(Distilled):
+class Sampled(DistilledAgent):
     """Thompson sampling from the draws of the same teacher."""
 
     def values(self, x: Array) -> Any:
@@ -297,7 +297,7 @@ class BayesianLinear:
         return self.mean + (noise * np.linalg.solve(self.factor.T, normal)).T
 
 
-class Linear(Agent):
+class LinearAgent(Agent):
     """Thompson sampling by Bayesian linear regression of each arm."""
 
     def begin(self) -> None:
@@ -329,7 +329,7 @@ class Linear(Agent):
         return values
 
 
-class NeuralLinear(Linear):
+class NeuralLinear(LinearAgent):
     """The same on the last hidden layer of a greedy agent's network (Riquelme, Tucker and Snoek, 2018)."""
 
     def begin(self) -> None:
@@ -358,10 +358,10 @@ def _last_hidden(layers: PyTree, x: Array) -> Array:
 
 
 AGENTS: dict[str, type[Agent]] = {
-    "student thompson": Distilled,
+    "student thompson": DistilledAgent,
     "sgld thompson": Sampled,
     "neural linear": NeuralLinear,
-    "linear": Linear,
+    "linear": LinearAgent,
     "greedy": Greedy,
     "dropout thompson": Dropped,
 }

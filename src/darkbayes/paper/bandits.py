@@ -36,7 +36,7 @@ import numpy as np
 import darkbayes as db
 from darkbayes.data import load
 from darkbayes.files import write_arrays
-from darkbayes.paper.agents import AGENTS, History, Problem, Settings
+from darkbayes.paper.agents import AGENTS, AgentSettings, BanditProblem, History
 from darkbayes.paper.common import Row
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
@@ -49,7 +49,7 @@ DIMENSIONS, LINEAR_ARMS, LINEAR_NOISE = 10, 8, 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(Settings):
+class BanditsPreset(AgentSettings):
     """All the settings of the experiment."""
 
     trials: int = 10
@@ -60,12 +60,12 @@ class Preset(Settings):
 
 
 PRESETS = {
-    "best": Preset(),
-    "quick": Preset(trials=2, contexts=200, begin=300, settle=20, updates=40, chains=3, draws=2, query_batch=64),
+    "best": BanditsPreset(),
+    "quick": BanditsPreset(trials=2, contexts=200, begin=300, settle=20, updates=40, chains=3, draws=2, query_batch=64),
 }
 
 
-def mushroom(number: int, seeds: list[np.random.Generator]) -> Problem:
+def mushroom(number: int, seeds: list[np.random.Generator]) -> BanditProblem:
     """Pass, or eat."""
     table: Any = load("mushroom")
     rows = np.stack([seed.integers(0, len(table.y), number) for seed in seeds])
@@ -74,10 +74,10 @@ def mushroom(number: int, seeds: list[np.random.Generator]) -> Problem:
     eaten = np.where(poisonous & ~lucky, -35.0, 5.0)
     expected = np.where(poisonous, -15.0, 5.0)
     passed = np.zeros_like(eaten)
-    return Problem(table.x[rows], np.stack([passed, expected], 2), np.stack([passed, eaten], 2), 10.0, False)
+    return BanditProblem(table.x[rows], np.stack([passed, expected], 2), np.stack([passed, eaten], 2), 10.0, False)
 
 
-def wheel(number: int, seeds: list[np.random.Generator]) -> Problem:
+def wheel(number: int, seeds: list[np.random.Generator]) -> BanditProblem:
     """Five arms on a disc."""
     radius = np.sqrt(np.stack([seed.random(number) for seed in seeds]))
     angle = np.stack([seed.uniform(0.0, 2 * np.pi, number) for seed in seeds])
@@ -88,26 +88,26 @@ def wheel(number: int, seeds: list[np.random.Generator]) -> Problem:
     best = np.take_along_axis(expected, quadrant[..., None], 2)
     np.put_along_axis(expected, quadrant[..., None], np.where(radius[..., None] > DELTA, 50.0, best), 2)
     noise = np.stack([seed.normal(0.0, 0.01, expected.shape[1:]) for seed in seeds])
-    return Problem(contexts, expected, expected + noise, 10.0, True)
+    return BanditProblem(contexts, expected, expected + noise, 10.0, True)
 
 
-def linear(number: int, seeds: list[np.random.Generator]) -> Problem:
+def linear(number: int, seeds: list[np.random.Generator]) -> BanditProblem:
     """Arms whose worth is linear in the context."""
     contexts = np.stack([seed.normal(size=(number, DIMENSIONS)) for seed in seeds])
     slopes = np.stack([seed.normal(size=(DIMENSIONS, LINEAR_ARMS)) / DIMENSIONS**0.5 for seed in seeds])
     expected = contexts @ slopes
     noise = np.stack([seed.normal(0.0, LINEAR_NOISE, expected.shape[1:]) for seed in seeds])
-    return Problem(contexts, expected, expected + noise, 1.0, True)
+    return BanditProblem(contexts, expected, expected + noise, 1.0, True)
 
 
-PROBLEMS: dict[str, Callable[[int, list[np.random.Generator]], Problem]] = {
+PROBLEMS: dict[str, Callable[[int, list[np.random.Generator]], BanditProblem]] = {
     "mushroom": mushroom,
     "wheel": wheel,
     "linear": linear,
 }
 
 
-def play(run: db.Run, preset: Preset, dataset: str, method: str, trials: int, seed: int) -> dict[str, Any]:
+def play(run: db.Run, preset: BanditsPreset, dataset: str, method: str, trials: int, seed: int) -> dict[str, Any]:
     """The regret of an agent in per cent of that of chance: at the end, and on its way ``[seeds, contexts]``."""
     code = zlib.crc32(dataset.encode())
     problem = PROBLEMS[dataset](
@@ -132,7 +132,7 @@ def play(run: db.Run, preset: Preset, dataset: str, method: str, trials: int, se
     return {"regret": share[:, -1], "curve": share}
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: BanditsPreset, trials: int, seed: int) -> list[Row]:
     """Every agent on every problem, all seeds side by side; returns rows of all that the folder has."""
     rows, figure = [], {}
     for dataset in DATASETS:

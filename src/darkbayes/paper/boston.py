@@ -23,11 +23,18 @@ import optax
 import darkbayes as db
 from darkbayes.files import write_arrays
 from darkbayes.paper.common import TEACHERS, Row, rows_of, titled_panels
-from darkbayes.paper.regression import METRICS, TRIAL, Comparators, Experiment, Preset, split_table
+from darkbayes.paper.regression import (
+    METRICS,
+    TRIAL,
+    RegressionComparators,
+    RegressionExperiment,
+    RegressionPreset,
+    split_table,
+)
 from darkbayes.report import Names, RunWords, figures, measured
 from darkbayes.runs import row
 
-BEST = Preset(
+BEST = RegressionPreset(
     trials=20,
     noise=("sampled", "input"),
     sampler="fisher_sgld",
@@ -38,7 +45,7 @@ BEST = Preset(
     learning_rate=5e-3,
     jitter=(0.1, 0.5),
     settings=db.Settings(num_chains=4, query_batch=64, update_every=4, reservoir=100, reservoir_picks=2),
-    comparators=Comparators(),
+    comparators=RegressionComparators(),
 )
 LITERAL_SGD_STEPS, LITERAL_SGD_STEP_SIZE = 170_000, 1e-6
 PRESETS = {
@@ -67,7 +74,7 @@ PRESETS = {
         trials=2,
         steps=12_000,
         burn_in=4_000,
-        comparators=Comparators(vi_steps=4_000, hmc_warmup=50, hmc_draws=50, hmc_chains=1, hmc_depth=7),
+        comparators=RegressionComparators(vi_steps=4_000, hmc_warmup=50, hmc_draws=50, hmc_chains=1, hmc_depth=7),
     ),
 }
 PAPER = {
@@ -77,10 +84,10 @@ PAPER = {
 """RMSE from a table that is commented out in the paper's source."""
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: RegressionPreset, trials: int, seed: int) -> list[Row]:
     """Run every method on all splits."""
     splits = split_table(db.data.load("boston"), trials, seed, preset.splits, preset.on)
-    experiment = Experiment(run, preset, splits, jax.random.key(seed))
+    experiment = RegressionExperiment(run, preset, splits, jax.random.key(seed))
     methods: dict[str, dict[str, np.ndarray]] = {}
     for noise in preset.noise:
         methods |= experiment.distilled(noise)

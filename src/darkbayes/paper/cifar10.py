@@ -13,10 +13,10 @@ from functools import partial
 
 from darkbayes.paper import pictures
 from darkbayes.paper.pictures import ONLY as ONLY
-from darkbayes.paper.pictures import Preset
+from darkbayes.paper.pictures import PicturesPreset
 from darkbayes.paper.pictures import reproduce as reproduce
 
-BEST = Preset(
+BEST = PicturesPreset(
     dataset="cifar10",
     away=("mnist", "fashion-mnist"),
     center=(125.3, 123.0, 113.9),

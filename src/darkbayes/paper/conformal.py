@@ -44,7 +44,7 @@ MOST_TRAINED, TRAINED_DIGITS = 2_000, 50
 
 
 @dataclasses.dataclass(frozen=True)
-class Preset:
+class ConformalPreset:
     """The settings of the experiment."""
 
     trials: int = 20
@@ -54,14 +54,16 @@ class Preset:
     activation: str = "silu"
 
 
-PRESETS = {"default": Preset(), "quick": Preset(trials=1, datasets=("airfoil", DIGITS), effort=0.02)}
+PRESETS = {"default": ConformalPreset(), "quick": ConformalPreset(trials=1, datasets=("airfoil", DIGITS), effort=0.02)}
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: ConformalPreset, trials: int, seed: int) -> list[Row]:
     """Run the splits that are asked for and not there yet; returns rows of all that the folder has."""
     rows = []
     for name in DATASETS:
-        paths = [run.path / name / f"trial-{trial}" / "scores.json" for trial in range(max(trials, Preset.trials))]
+        paths = [
+            run.path / name / f"trial-{trial}" / "scores.json" for trial in range(max(trials, ConformalPreset.trials))
+        ]
         for trial, path in enumerate(paths[: trials if name in preset.datasets else 0]):
             if not path.exists():
                 began = time.time()
@@ -76,7 +78,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
 
-def split_scores(name: str, trial: int, preset: Preset, seed: int) -> dict[str, dict[str, float]]:
+def split_scores(name: str, trial: int, preset: ConformalPreset, seed: int) -> dict[str, dict[str, float]]:
     """Coverage and width of every method on one split."""
     prepared = prepare_split(name, seed + trial)
     schema, held_out = prepared.schema, prepared.held_out

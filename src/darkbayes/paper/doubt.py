@@ -43,7 +43,7 @@ METRICS += ("epistemic_ratio_within", "overlooked", "log_likelihood")
 
 
 @dataclasses.dataclass(frozen=True)
-class Preset:
+class DoubtPreset:
     """The settings of the experiment."""
 
     trials: int = 1
@@ -55,14 +55,14 @@ class Preset:
     """Rows that probes begin at."""
 
 
-PRESETS = {"automatic": Preset(), "quick": Preset(datasets=("iris",), effort=0.1, others=("near",), rows=10)}
+PRESETS = {"automatic": DoubtPreset(), "quick": DoubtPreset(datasets=("iris",), effort=0.1, others=("near",), rows=10)}
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: DoubtPreset, trials: int, seed: int) -> list[Row]:
     """Run what is asked for and not there yet; returns rows of all that the folder has."""
     scores: dict[tuple[str, str, str], list[float]] = {}
     for dataset in DATASETS:
-        for trial in range(max(trials, Preset.trials)):
+        for trial in range(max(trials, DoubtPreset.trials)):
             name = f"{dataset}-{trial}"
             wanted = trial < trials and dataset in preset.datasets
             if wanted or (run.path / f"{name}.safetensors").exists():
@@ -73,7 +73,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
 
-def _probed(dataset: str, seed: int, preset: Preset) -> dict[str, Any]:
+def _probed(dataset: str, seed: int, preset: DoubtPreset) -> dict[str, Any]:
     """Every measure of every student on one table."""
     columns, target_name = _columns(dataset)
     prepared = prepare_table(from_columns(columns, source=dataset), [target_name], seed=seed)

@@ -12,10 +12,10 @@ from functools import partial
 
 from darkbayes.paper import pictures
 from darkbayes.paper.pictures import ONLY as ONLY
-from darkbayes.paper.pictures import Preset
+from darkbayes.paper.pictures import PicturesPreset
 from darkbayes.paper.pictures import reproduce as reproduce
 
-BEST = Preset(
+BEST = PicturesPreset(
     dataset="fashion-mnist",
     away=("mnist",),
     center=(72.9,),

@@ -24,7 +24,7 @@ SCORED = 1_000  # Images that are predicted at a time, by all draws of all seeds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class LearnerSettings:
     """How labels are bought, and how networks learn from them."""
 
     channels: tuple[int, ...] = (24, 48)
@@ -108,7 +108,7 @@ class FromPool(eqx.Module):
 class Labels:
     """Which images of the pool each seed has had labelled, as arrays whose shapes never change."""
 
-    def __init__(self, preset: Settings, pool: Data, seeds: list[np.random.Generator]):
+    def __init__(self, preset: LearnerSettings, pool: Data, seeds: list[np.random.Generator]):
         self.preset, self.pool, self.seeds = preset, pool, seeds
         y, each = np.asarray(pool.y), preset.first // CLASSES
         self.chosen = [
@@ -188,7 +188,7 @@ class Opinion(eqx.Module):
 
 
 @functools.cache
-def teacher_and_student(preset: Settings) -> tuple[db.Posterior, Any, db.Student]:
+def teacher_and_student(preset: LearnerSettings) -> tuple[db.Posterior, Any, db.Student]:
     """The posterior, the sampler and the student of all methods that distil."""
     network = convolutional(preset.channels, preset.hidden, CLASSES)
     prior, rows = db.priors.ScaledGaussianPrior(preset.prior_precision), preset.most * preset.copies
@@ -200,14 +200,14 @@ def teacher_and_student(preset: Settings) -> tuple[db.Posterior, Any, db.Student
 
 
 @functools.cache
-def plug_in(preset: Settings) -> SGD:
+def plug_in(preset: LearnerSettings) -> SGD:
     """How the networks that chains begin at are trained."""
     adam = optax.adam(falling(preset.learning_rate, preset.begin))
     return SGD(teacher_and_student(preset)[0], adam, preset.begin, preset.batch_size)
 
 
 @functools.cache
-def dropping(preset: Settings) -> Dropout:
+def dropping(preset: LearnerSettings) -> Dropout:
     """Dropout, of the same network."""
     network, rows = convolutional(preset.channels, preset.hidden, CLASSES), preset.most * preset.copies
     prior = db.priors.GaussianPrior(preset.dropout_prior)
@@ -219,7 +219,7 @@ def dropping(preset: Settings) -> Dropout:
 class Distilling:
     """Chains that never stop while labels are added, and their student; all seeds side by side."""
 
-    def __init__(self, preset: Settings, pool: Data, labels: Labels, key: Key, by_draws: bool):
+    def __init__(self, preset: LearnerSettings, pool: Data, labels: Labels, key: Key, by_draws: bool):
         self.preset, self.by_draws = preset, by_draws
         (posterior, sampler, student), updates = teacher_and_student(preset), preset.updates
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
@@ -281,7 +281,7 @@ def _each_seed(models: Any, x: Array) -> Opinion:
 class Dropping:
     """Monte Carlo dropout, trained anew whenever there are more labels; all seeds side by side."""
 
-    def __init__(self, preset: Settings, key: Key):
+    def __init__(self, preset: LearnerSettings, key: Key):
         self.preset, self.key, self.method = preset, key, dropping(preset)
 
     def learn(self, labels: Labels) -> None:

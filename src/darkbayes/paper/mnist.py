@@ -46,7 +46,7 @@ ORDER = ("sgd", "sgld", "student", "dropout", "dropout mc", "bbb gaussian", "bbb
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparators:
+class MnistComparators:
     """Settings of the methods that distillation is compared with; learning rates are per mean loss."""
 
     batch_size: int = 128
@@ -65,7 +65,7 @@ class Comparators:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(common.Preset):
+class MnistPreset(common.Preset):
     """All the settings of the MNIST experiment."""
 
     queries: Literal["images", "jitter"] = "images"
@@ -78,7 +78,7 @@ class Preset(common.Preset):
     prior_precision: float = 1.0
     train: int = 50_000  # Images to learn from, the first of the training file.
     on: Literal["test", "validation"] = "test"
-    comparators: Comparators | None = None
+    comparators: MnistComparators | None = None
     only: Literal["dropout", "bbb", "ensemble"] | None = None  # One kind of comparator to fit, and nothing else.
 
     def __post_init__(self) -> None:
@@ -87,18 +87,18 @@ class Preset(common.Preset):
             raise db.InvalidInput(f"--only {self.only} does not apply to {without}: use --preset best")
 
 
-BEST = Preset(
+BEST = MnistPreset(
     steps=400_000,
     burn_in=100_000,
     thin=200,
     settings=db.Settings(num_chains=10),
     learning_rate=1e-3,
     sgd_steps=300_000,
-    comparators=Comparators(),
+    comparators=MnistComparators(),
 )
 PRESETS = {
     "best": BEST,
-    "literal": Preset(
+    "literal": MnistPreset(
         steps=1_000_000,
         burn_in=1_000,
         settings=db.Settings(),
@@ -121,7 +121,7 @@ PRESETS = {
         thin=100,
         settings=db.Settings(num_chains=4),
         sgd_steps=6_000,
-        comparators=Comparators(dropout_steps=6_000, bbb_steps=6_000, ensemble_steps=2_000),
+        comparators=MnistComparators(dropout_steps=6_000, bbb_steps=6_000, ensemble_steps=2_000),
     ),
 }
 BLUNDELL = {"dropout": 1.51, "bbb gaussian": 1.82, "bbb mixture": 1.36}
@@ -136,9 +136,9 @@ PAPER = {
 }
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: MnistPreset, trials: int, seed: int) -> list[Row]:
     """Fit every method, all trials side by side."""
-    experiment = Experiment(run, preset, trials)
+    experiment = MnistExperiment(run, preset, trials)
     keys = dict(zip(("distil", "sgd", "others"), jax.random.split(jax.random.key(seed), 3), strict=True))
     probs, seconds, costs = {}, {}, []
     if preset.only is None:
@@ -165,7 +165,7 @@ def scored(method: str, metric: str, values: list[float]) -> Row:
     return row(method, metric, values, PAPER.get(metric, {}).get(method))
 
 
-def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
+def split(preset: MnistPreset, quiet: bool) -> tuple[Data, Data]:
     """What to learn from and what to report on, pixels scaled."""
     images = load("mnist", quiet=quiet)
     train = images.train_x / PIXEL_SCALE, images.train_y
@@ -175,12 +175,12 @@ def split(preset: Preset, quiet: bool) -> tuple[Data, Data]:
     return db.data.as_data(train[0][: preset.train], train[1][: preset.train]), db.data.as_data(*held_out)
 
 
-class Experiment:
+class MnistExperiment:
     """Every method on the same images; what they predict are probabilities ``[trials, images, classes]``."""
 
     head = db.outcomes.SoftmaxHead(CLASSES)
 
-    def __init__(self, run: db.Run, preset: Preset, trials: int):
+    def __init__(self, run: db.Run, preset: MnistPreset, trials: int):
         self.run, self.preset, self.trials = run, preset, trials
         self.data, self.held_out = split(preset, run.quiet)
         network, prior = db.mlp(preset.hidden, CLASSES), db.priors.GaussianPrior(preset.prior_precision)

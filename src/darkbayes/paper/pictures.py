@@ -62,7 +62,7 @@ that is left, and what is added; of the range of a pixel."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset:
+class PicturesPreset:
     """All the settings of an experiment on images."""
 
     trials: int = 1
@@ -120,12 +120,12 @@ class Preset:
         return self.burn_in + max((steps - self.burn_in) // self.cycle, 1) * self.cycle
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: PicturesPreset, trials: int, seed: int) -> list[Row]:
     """Every method in every trial, one after the other: networks of this size fill a device by themselves."""
     measured: dict[tuple[str, str, str], list[float]] = {}
     for trial in range(trials):
         key = jax.random.fold_in(jax.random.key(seed), trial)
-        experiment = Experiment(run, preset, key, f"trial-{trial}/")
+        experiment = PicturesExperiment(run, preset, key, f"trial-{trial}/")
         predictions = experiment.predictions()
         for place, value in scores(predictions, experiment.held_out, preset).items():
             measured.setdefault(place, []).append(value)
@@ -135,12 +135,12 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     return [row(method, metric, values) | {"dataset": name} for (method, metric, name), values in measured.items()]
 
 
-class Experiment:
+class PicturesExperiment:
     """One trial: every method on the same images, stored under `folder` as soon as it is done."""
 
     head = db.outcomes.SoftmaxHead(CLASSES, decompose=True)
 
-    def __init__(self, run: db.Run, preset: Preset, key: Key, folder: str):
+    def __init__(self, run: db.Run, preset: PicturesPreset, key: Key, folder: str):
         self.run, self.preset, self.folder = run, preset, folder
         self.keys = dict(zip(("sgd", "dropout", "teach", "pilot"), jax.random.split(key, 4), strict=True))
         self.data, self.held_out, self.shifts = images(preset, run.quiet)
@@ -287,7 +287,7 @@ class Experiment:
 
         def chosen() -> dict[str, Any]:
             pilot = dataclasses.replace(preset, on="validation")
-            short = Experiment(self.run, pilot, self.keys["pilot"], f"{self.folder}pilot/")
+            short = PicturesExperiment(self.run, pilot, self.keys["pilot"], f"{self.folder}pilot/")
             likelihoods = {}
             for temperature in preset.temperatures:
                 _, state = short.sampled(f"sghmc {temperature:g}", temperature, preset.pilot_steps, teach=False)
@@ -339,7 +339,7 @@ def said(kind: str, predict: Callable[[Array], Any], x: Array) -> dict[str, np.n
     return {kind: np.concatenate(log_probs), f"{kind}.expected": np.concatenate(expected)}
 
 
-def images(preset: Preset, quiet: bool) -> tuple[Data, Data, dict[str, Array]]:
+def images(preset: PicturesPreset, quiet: bool) -> tuple[Data, Data, dict[str, Array]]:
     """Images to learn from, those to score on, and shifts of the latter; all in bytes."""
     everything = load(preset.dataset, quiet=quiet)
     x, y = coloured(everything.train_x)[: preset.train], everything.train_y[: preset.train]
@@ -394,7 +394,7 @@ def corrupted(x: np.ndarray, kind: str, by: float) -> np.ndarray:
 
 
 def scores(
-    predictions: dict[str, dict[str, np.ndarray]], held_out: Data, preset: Preset
+    predictions: dict[str, dict[str, np.ndarray]], held_out: Data, preset: PicturesPreset
 ) -> dict[tuple[str, str, str], float]:
     """Every score by method, metric and data set."""
     y, measured = np.asarray(held_out.y), {}

@@ -32,7 +32,7 @@ Noise = Literal["known", "sampled", "input"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparators:
+class RegressionComparators:
     """Settings of the methods that distillation is compared with; Adam's rate is per mean loss and falls to zero."""
 
     batch_size: int = 100
@@ -51,7 +51,7 @@ class Comparators:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(common.Preset):
+class RegressionPreset(common.Preset):
     """All the settings of a regression experiment."""
 
     noise: tuple[Noise, ...]
@@ -64,7 +64,7 @@ class Preset(common.Preset):
     noise_prior: tuple[float, float] = (1.0, 0.1)
     """Shape and rate of the Gamma prior on the noise precision, where it is sampled."""
     hidden: tuple[int, ...] = (50,)  # Of teachers and of students, of which there is one for each kind of noise.
-    comparators: Comparators | None = None
+    comparators: RegressionComparators | None = None
     on: Literal["test", "validation"] = "test"
     splits: Literal["standard", "paper"] = "standard"
 
@@ -95,7 +95,7 @@ class Split(NamedTuple):
 
 
 def split_table(
-    table: db.data.Table, trials: int, seed: int, splits: str = "standard", on: str = "test"
+    table: db.data.NamedTable, trials: int, seed: int, splits: str = "standard", on: str = "test"
 ) -> list[Split]:
     """The splits to run on; for validation, each training part is split once more and its test part never seen."""
     rows, data = len(table.y), db.data
@@ -107,7 +107,7 @@ def split_table(
     return [standardised(table, *rows) for rows in parts]
 
 
-def standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> Split:
+def standardised(table: db.data.NamedTable, train: np.ndarray, test: np.ndarray) -> Split:
     """One split, by the rows to train on."""
     x, y = table.x, table.y[:, None]
     spread, center, scale = x[train].std(axis=0), y[train].mean(), y[train].std()
@@ -116,10 +116,10 @@ def standardised(table: db.data.Table, train: np.ndarray, test: np.ndarray) -> S
     return Split(next(parts), next(parts), float(center), float(scale))
 
 
-class Experiment:
+class RegressionExperiment:
     """Every method on all splits of one table."""
 
-    def __init__(self, run: db.Run, preset: Preset, splits: list[Split], key: Key):
+    def __init__(self, run: db.Run, preset: RegressionPreset, splits: list[Split], key: Key):
         self.run, self.preset, self.splits, self.key = run, preset, splits, key
         self.stacked: Data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[split.train for split in splits])
 
@@ -173,7 +173,7 @@ class Experiment:
 
         return part(self.run.once(path_of(name), compute), name)
 
-    def hmc(self, settings: Comparators) -> dict[str, np.ndarray]:
+    def hmc(self, settings: RegressionComparators) -> dict[str, np.ndarray]:
         posterior = self.posterior("sampled")
 
         def compute(k: int) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Experiment:
         by_split = [part(self.run.once(f"hmc/split-{k}", partial(compute, k)), "hmc") for k in places]
         return by_split[0] | {metric: np.concatenate([arrays[metric] for arrays in by_split]) for metric in METRICS}
 
-    def comparators(self, settings: Comparators) -> dict[str, dict[str, np.ndarray]]:
+    def comparators(self, settings: RegressionComparators) -> dict[str, dict[str, np.ndarray]]:
         settings = dataclasses.replace(settings, batch_size=min(settings.batch_size, len(self.splits[0].train.x)))
         sampled, varying = self.posterior("sampled"), self.posterior("input")
         dropout = trained(Dropout, sampled, settings, settings.dropout_steps, rate=settings.dropout_rate)

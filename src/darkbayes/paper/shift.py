@@ -54,7 +54,7 @@ POINTS = 100  # Of the curve of risk against coverage.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(mnist.Preset):
+class ShiftPreset(mnist.MnistPreset):
     """The settings of MNIST, and how digits are shifted."""
 
     trials: int = 3
@@ -64,11 +64,11 @@ class Preset(mnist.Preset):
     pgd_steps: int = 20
 
 
-def _preset(base: mnist.Preset, kept: int, **changes: Any) -> Preset:
+def _preset(base: mnist.MnistPreset, kept: int, **changes: Any) -> ShiftPreset:
     own = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
     # Some draws of each chain are kept, and not used to teach.
     settings = dataclasses.replace(base.settings, reservoir=kept, reservoir_picks=0)
-    return Preset(**own | {"trials": 3, "settings": settings} | changes)
+    return ShiftPreset(**own | {"trials": 3, "settings": settings} | changes)
 
 
 PRESETS = {
@@ -130,13 +130,13 @@ def rotated(x: np.ndarray, angle: float) -> Array:
     return jnp.asarray(rotate(np.asarray(x), angle, axes=(2, 1), reshape=False, order=1), jnp.float32)
 
 
-class Experiment(mnist.Experiment):
+class ShiftExperiment(mnist.MnistExperiment):
     """Every method on digits and on what is put in their place."""
 
     head = db.outcomes.SoftmaxHead(CLASSES, decompose=True)
-    preset: Preset
+    preset: ShiftPreset
 
-    def __init__(self, run: db.Run, preset: Preset, trials: int, seed: int):
+    def __init__(self, run: db.Run, preset: ShiftPreset, trials: int, seed: int):
         super().__init__(run, preset, trials)
         self.seed = seed
 
@@ -224,9 +224,9 @@ def mixed_risks(name: str, digits: ClassPrediction, away: ClassPrediction, y: np
     return {f"risk.{name}": risks[places], f"coverage.{name}": 100.0 * (places + 1) / len(risks)}
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: ShiftPreset, trials: int, seed: int) -> list[Row]:
     """Fit every method, shift the digits, and score; each method is stored once it is done."""
-    experiment = Experiment(run, preset, trials, seed)
+    experiment = ShiftExperiment(run, preset, trials, seed)
     fixed, rows, figure = experiment.fixed(), [], {}
     wanted = [name for name in METHODS if preset.only is None or _belongs(name, preset.only)]
     for method in wanted:

@@ -47,7 +47,7 @@ BDE = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Preset:
+class TablesPreset:
     """The settings of the experiment."""
 
     trials: int = 5
@@ -60,9 +60,9 @@ class Preset:
 
 
 PRESETS = {
-    "best": Preset(effort=16.0, chains=12, student_hidden=(256, 256, 256, 256), comparators=()),
-    "default": Preset(),
-    "quick": Preset(trials=1, datasets=("concrete",), effort=0.1, comparators=("boosting",)),
+    "best": TablesPreset(effort=16.0, chains=12, student_hidden=(256, 256, 256, 256), comparators=()),
+    "default": TablesPreset(),
+    "quick": TablesPreset(trials=1, datasets=("concrete",), effort=0.1, comparators=("boosting",)),
 }
 
 
@@ -73,7 +73,7 @@ def split(name: str, seed: int) -> Split:
     return standardised(table, order[cut:], order[:cut])
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: TablesPreset, trials: int, seed: int) -> list[Row]:
     """All methods on the splits that are asked for, each once; returns rows of all that the folder has, by data set."""
     rows = []
     methods: dict[str, Callable[..., dict[str, Any]]] = {"student": _distilled}
@@ -84,7 +84,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
             methods[name] = method
     for dataset in DATASETS:
         scores: dict[tuple[str, str], dict[int, float]] = {}
-        for trial, (method, score) in itertools.product(range(max(trials, Preset.trials)), methods.items()):
+        for trial, (method, score) in itertools.product(range(max(trials, TablesPreset.trials)), methods.items()):
             name, split_seed = f"{dataset}-{trial}-{method}", seed + trial
             wanted = trial < trials and dataset in preset.datasets
             if wanted or (run.path / f"{name}.safetensors").exists():
@@ -106,7 +106,7 @@ def _mixture(mean: np.ndarray, spread: np.ndarray) -> NumberPrediction:
     return NumberPrediction.standard(weights, mean[..., None], spread[..., None] ** 2, None, None)
 
 
-def _distilled(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
+def _distilled(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
     """The student, and its teacher under its own name."""
     began = time.process_time()
     target = NumberTarget("y", "identity", 0.0, 1.0, float(np.min(train.y)), float(np.max(train.y)))
@@ -128,7 +128,7 @@ def _micros(predict: Callable[[Any], Any], x: Any) -> float:
     return float(np.median(times[1:]) / len(x) * 1e6)
 
 
-def _bde(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
+def _bde(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
     from bde import BdeRegressor  # pyright: ignore[reportMissingImports]
     from bde.loss import GaussianNLL  # pyright: ignore[reportMissingImports]
 
@@ -142,7 +142,7 @@ def _bde(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
     return scored(_mixture(raw[..., 0], spread), test.y) | how
 
 
-def _gp(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
+def _gp(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -155,7 +155,7 @@ def _gp(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
     return scored(_mixture(mean[None], spread[None]), test.y) | {"cpu_s": seconds}
 
 
-def _boosting(train: Data, test: Data, seed: int, preset: Preset) -> dict[str, Any]:
+def _boosting(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     began, y = time.process_time(), np.asarray(test.y)[:, 0]

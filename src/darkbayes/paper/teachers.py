@@ -47,15 +47,15 @@ Scores = dict[str, dict[str, list[float]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset:
+class TeachersPreset:
     """The settings of the experiment; those of chains, comparators and splits are of the tables' own experiments."""
 
     trials: int = 5
     datasets: tuple[str, ...] = DATASETS
     methods: tuple[str, ...] = METHODS
     on: Literal["test", "validation"] = "test"
-    table: regression.Preset
-    digits: mnist.Preset = mnist.PRESETS["best"]
+    table: regression.RegressionPreset
+    digits: mnist.MnistPreset = mnist.PRESETS["best"]
     draws: int = 100  # Of each method that can make as many as one likes.
     draws_together: int = 20  # In each target of a student; fewer where there are fewer.
     updates: int = 20_000
@@ -72,14 +72,14 @@ class Preset:
 SHORT = dataclasses.replace(boston.PRESETS["quick"], noise=("sampled",))
 BEST = dataclasses.replace(SHORT, steps=40_000, burn_in=10_000)
 PRESETS = {
-    "best": Preset(table=BEST),
-    "quick": Preset(
+    "best": TeachersPreset(table=BEST),
+    "quick": TeachersPreset(
         trials=2, datasets=("boston",), table=SHORT, updates=6_000, bbb_steps=4_000, boosters=3, tree_queries=5
     ),
 }
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: TeachersPreset, trials: int, seed: int) -> list[Row]:
     """Run what is asked for and not there yet; returns rows of all that the folder has."""
     rows: list[Row] = []
     for name, part in PARTS.items():
@@ -124,10 +124,10 @@ def _named(name: str, scores: dict[str, Any], metrics: tuple[str, ...]) -> Score
     }
 
 
-class Boston(regression.Experiment):
+class Boston(regression.RegressionExperiment):
     """Teachers and students on splits of a table."""
 
-    def __init__(self, run: db.Run, preset: Preset, trials: int, key: Key):
+    def __init__(self, run: db.Run, preset: TeachersPreset, trials: int, key: Key):
         splits = split_table(db.data.load("boston"), trials, 0, on=preset.on)
         super().__init__(run, preset.table, splits, key)
         self.settings = preset
@@ -208,7 +208,7 @@ class Boston(regression.Experiment):
         return _named(name, split_scores(methods, self.splits), ("log_likelihood", "rmse"))
 
 
-def grow(name: str, preset: Preset, x: np.ndarray, y: np.ndarray) -> list[Any]:
+def grow(name: str, preset: TeachersPreset, x: np.ndarray, y: np.ndarray) -> list[Any]:
     """The trees of a random forest, or several boosters."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 
@@ -218,10 +218,10 @@ def grow(name: str, preset: Preset, x: np.ndarray, y: np.ndarray) -> list[Any]:
     return [GradientBoostingRegressor(**own, random_state=seed).fit(x, y) for seed in range(preset.boosters)]
 
 
-class Digits(mnist.Experiment):
+class Digits(mnist.MnistExperiment):
     """Teachers and students on digits."""
 
-    def __init__(self, run: db.Run, preset: Preset, trials: int, key: Key):
+    def __init__(self, run: db.Run, preset: TeachersPreset, trials: int, key: Key):
         super().__init__(run, dataclasses.replace(preset.digits, on=preset.on), trials)
         self.settings = preset
         self.keys: dict[str, Key] = dict(zip(("sgd", "ensemble", "dropout mc"), jax.random.split(key, 3), strict=True))
@@ -283,7 +283,7 @@ def _fitted_draws(method: Any, key: Key, data: Data, trials: int, number: int, a
     return jax.vmap(lambda key, one: method.draws(key, one, number))(jax.random.split(draw_key, trials), fitted)
 
 
-def _together(preset: Preset, draws: PyTree) -> int:
+def _together(preset: TeachersPreset, draws: PyTree) -> int:
     """How many draws, of those ``[trials, draws, ...]``, each target is the average of."""
     return min(preset.draws_together, jax.tree.leaves(draws)[0].shape[1])
 

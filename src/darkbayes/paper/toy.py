@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 Methods = dict[str, Arrays]  # What each method predicts on the grid.
 
 
-class Problem(NamedTuple):
+class ToyProblem(NamedTuple):
     """A toy problem, and how to look at it."""
 
     posterior: db.Posterior
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset(common.Preset):
+class ToyPreset(common.Preset):
     """All the settings of a toy experiment."""
 
     students: tuple[tuple[int, ...], ...]  # The hidden layers of each student.
@@ -57,7 +57,7 @@ class Preset(common.Preset):
         return db.schedules.stepped(self.learning_rate, factor=0.8, every=max(1, updates // 20))
 
 
-def presets(best: Preset, *, literal: dict[str, Any], quick: dict[str, Any]) -> dict[str, Preset]:
+def presets(best: ToyPreset, *, literal: dict[str, Any], quick: dict[str, Any]) -> dict[str, ToyPreset]:
     """All presets, of which two have changes of their own."""
     sgd: Any = {"optimiser": "sgd", "settings": db.Settings(query_batch=20), "student_prior": 1e-3}
     small: Any = {"trials": 1, "hmc_warmup": 500, "hmc_draws": 1000}
@@ -65,10 +65,10 @@ def presets(best: Preset, *, literal: dict[str, Any], quick: dict[str, Any]) -> 
     return {name: dataclasses.replace(best, **own) for name, own in changes.items()}
 
 
-class Experiment:
+class ToyExperiment:
     """The methods of a toy experiment, built once, so that all trials share their compiled loops."""
 
-    def __init__(self, run: db.Run, problem: Problem, preset: Preset):
+    def __init__(self, run: db.Run, problem: ToyProblem, preset: ToyPreset):
         self.run, self.problem, self.preset = run, problem, preset
         self.plug_in = optax.with_extra_args_support(optax.sgd(preset.sgd_step_size / 2))
         inputs, head = problem.grid.shape[-1], problem.head
@@ -123,7 +123,7 @@ def as_arrays(prediction: Any) -> dict[str, Any]:
     return {"mean": prediction.mean, "variance": prediction.variance}
 
 
-def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: int, seed: int) -> list[Row]:
+def reproduce(make: Callable[[Any], ToyProblem], run: db.Run, preset: Any, trials: int, seed: int) -> list[Row]:
     """Run all trials of the problem that `make` makes for the preset, each on data of its own."""
     problem = make(preset)
     keys = [jax.random.split(jax.random.fold_in(jax.random.key(seed), trial)) for trial in range(trials)]
@@ -136,7 +136,7 @@ def reproduce(make: Callable[[Any], Problem], run: db.Run, preset: Any, trials: 
         teachers, choices = run.tune("teacher", teachers, jax.random.key(seed), monitor=problem.grid, **how)
         lengths = {length: getattr(choices[0], length) for length in ("steps", "burn_in", "thin")}
         preset = dataclasses.replace(preset, **lengths)
-    experiment, done = Experiment(run, problem, preset), []
+    experiment, done = ToyExperiment(run, problem, preset), []
     for trial, (_, key) in enumerate(keys):
         done.append(experiment.trial(f"trial-{trial}", data[trial], teachers[trial], key, TUNED if auto else "sgld"))
     write_arrays(run.path / "figure.safetensors", problem.figure(data[0], done[0]))

@@ -33,7 +33,7 @@ from darkbayes.types import Data, Key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preset(toy.Preset):
+class Toy1dPreset(toy.ToyPreset):
     """All the settings of the 1-D experiment."""
 
     pbp_passes: int = 40
@@ -43,7 +43,7 @@ class Preset(toy.Preset):
     vi_draws: int = 2_000  # Draws to predict with, as many as the paper has of SGLD.
 
 
-BEST = Preset(
+BEST = Toy1dPreset(
     students=((10,), (32, 32)),
     step_size=1e-4,
     sgd_step_size=1e-4,
@@ -60,7 +60,7 @@ LOW, HIGH, GRID_POINTS = -6.0, 6.0, 241
 SCALE_X, SCALE_Y = 4.0 / 3.0**0.5, 64.0 / 7.0**0.5
 
 
-def problem(preset: Preset = BEST) -> toy.Problem:
+def problem(preset: Toy1dPreset = BEST) -> toy.ToyProblem:
     """A 1-10-1 network with a unit Gaussian prior for the scaled data, and the grid on [-6, 6]."""
     grid = jnp.linspace(LOW, HIGH, GRID_POINTS)[:, None] / SCALE_X
     likelihood = db.outcomes.Gaussian(noise_precision=SCALE_Y**2 / db.data.TOY1D_NOISE_VARIANCE)
@@ -75,7 +75,7 @@ def problem(preset: Preset = BEST) -> toy.Problem:
 
     head, queries = db.outcomes.GaussianHead(), db.queries.uniform_box(LOW / SCALE_X, HIGH / SCALE_X)
     others = {"pbp": lambda key, data: toy.as_arrays(db.predict_student(pbp, pbp.fit(key, data), grid)), "vi": by_vi}
-    return toy.Problem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
+    return toy.ToyProblem(posterior, head, queries, grid, scaled_toy1d, divergence, figure_arrays, {}, others)
 
 
 reproduce = partial(toy.reproduce, problem)

@@ -25,7 +25,7 @@ from darkbayes.report import Names, figures
 from darkbayes.types import Data
 
 PAPER = {"sgd": 0.246, "sgld": 0.007, "student 2-10-2": 0.031, "student 2-100-2": 0.014, "student 2-10-10-2": 0.009}
-BEST = toy.Preset(
+BEST = toy.ToyPreset(
     students=((10,), (100,), (10, 10)),
     step_size=1e-2,
     sgd_step_size=1e-2,
@@ -43,7 +43,7 @@ PRESETS = toy.presets(
 EDGE, GRID_LINES = 10.0, 101
 
 
-def problem(preset: toy.Preset = BEST) -> toy.Problem:
+def problem(preset: toy.ToyPreset = BEST) -> toy.ToyProblem:
     """The paper's 2-10-2 network with a unit Gaussian prior, and the grid on [-10, 10]^2."""
     line = jnp.linspace(-EDGE, EDGE, GRID_LINES)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
@@ -53,7 +53,7 @@ def problem(preset: toy.Preset = BEST) -> toy.Problem:
         return db.metrics.kl(*(db.outcomes.ClassPrediction.from_probs(method["mean"]) for method in (p, q)))
 
     head, queries = db.outcomes.SoftmaxHead(2), db.queries.uniform_box(-EDGE, EDGE)
-    return toy.Problem(posterior, head, queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER)
+    return toy.ToyProblem(posterior, head, queries, grid, db.data.toy2d, divergence, figure_arrays, PAPER)
 
 
 reproduce = partial(toy.reproduce, problem)

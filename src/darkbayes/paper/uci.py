@@ -59,7 +59,7 @@ STANDARDISED = NumberTarget("y", "identity", 0.0, 1.0, -1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Preset:
+class UciPreset:
     """The settings of the experiment; where ensemble or dropout have several, each split chooses."""
 
     trials: int = 20
@@ -76,11 +76,11 @@ class Preset:
     dropout_draws: int = 100
 
 
-QUICK = Preset(trials=2, datasets=("yacht",), effort=0.1, ensemble_steps=(200, 2_000), dropout_steps=2_000)
-PRESETS = {"automatic": Preset(), "quick": QUICK}
+QUICK = UciPreset(trials=2, datasets=("yacht",), effort=0.1, ensemble_steps=(200, 2_000), dropout_steps=2_000)
+PRESETS = {"automatic": UciPreset(), "quick": QUICK}
 
 
-def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
+def reproduce(run: db.Run, preset: UciPreset, trials: int, seed: int) -> list[Row]:
     """Run what is asked for and not there yet; returns rows of all that the folder has, and the published ones."""
     rows: list[Row] = []
     for name in DATASETS:
@@ -107,7 +107,7 @@ def reproduce(run: db.Run, preset: Preset, trials: int, seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
 
-def _distilled(run: db.Run, name: str, trials: list[int], preset: Preset, seed: int) -> Iterator[dict[str, Any]]:
+def _distilled(run: db.Run, name: str, trials: list[int], preset: UciPreset, seed: int) -> Iterator[dict[str, Any]]:
     """What `darkbayes fit` makes of the training part of each split: how student and teacher score on the rest."""
     for trial in trials:
         table: Any = db.data.load(name)
@@ -132,7 +132,7 @@ def _distilled(run: db.Run, name: str, trials: list[int], preset: Preset, seed: 
 
 
 def _compared(
-    method: str, run: db.Run, name: str, trials: list[int], preset: Preset, seed: int
+    method: str, run: db.Run, name: str, trials: list[int], preset: UciPreset, seed: int
 ) -> Iterator[dict[str, Any]]:
     """A comparator on several splits side by side, each with the settings that do best on its validation part."""
     if not trials:

@@ -62,7 +62,7 @@ class Best(str):
     best = True
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Cells of text from left to right, row by row, and notes for what concerns a single method."""
 
     title: str
@@ -71,7 +71,7 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[Table]:
+def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[PageTable]:
     """The tables of results.
 
     A row per method and a column per metric; beside it the paper's number, or our own bar, where there is one. A metric
@@ -90,7 +90,7 @@ def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = P
     return [_by_method(title, group, names) for title, group in _grouped(rows, lambda row: names.table(row["metric"]))]
 
 
-def _fitted(rows: list[Row]) -> Table:
+def _fitted(rows: list[Row]) -> PageTable:
     """The scores of a fit, and what the student keeps of its teacher's gain, if there is one that is no accident."""
     draws = next((f" ({row['draws']:,} draws)" for row in rows if "draws" in row), "")
     names, notes = Names(FITTED | {"sgld": FITTED["sgld"] + draws}), []
@@ -110,7 +110,7 @@ def _grouped(rows: list[Row], key: Any) -> Iterable[tuple[str, list[Row]]]:
     return groups.items()
 
 
-def _by_method(title: str, rows: list[Row], names: Names) -> Table:
+def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
     by_metric = dict(_grouped(rows, lambda row: row["metric"]))
     shared = [metric for metric, group in by_metric.items() if len(group) > 1] or list(by_metric)
     header: list[str] = ["method"]
@@ -126,7 +126,7 @@ def _by_method(title: str, rows: list[Row], names: Names) -> Table:
         beside = f" (the paper: {number(row['paper'])})" if "paper" in row else ""
         beside += f" (bar: {_bar(row)})" if "bar" in row else ""
         notes.append(f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{beside}")
-    return Table(title, header, list(lines.values()), notes)
+    return PageTable(title, header, list(lines.values()), notes)
 
 
 def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], list[str]]]:
@@ -138,7 +138,7 @@ def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], li
     return [label], lambda row: [measured(row)]
 
 
-def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
+def _by_dataset(metric: str, rows: list[Row], names: Names) -> PageTable:
     direction, label = METRICS.get(metric, {}).get("direction", ""), names.metric(metric)
     methods, lines = list(dict.fromkeys(row["method"] for row in rows)), []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):
@@ -147,7 +147,7 @@ def _by_dataset(metric: str, rows: list[Row], names: Names) -> Table:
         lines.append([dataset, *(cells.get(method, "") for method in methods)])
     title = ", ".join(filter(None, (f"{label[0].upper()}{label[1:]}", direction)))
     notes = [best_of_all(rows, names)] if names.teachers and _best(metric, rows) is not None else []
-    table = Table(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
+    table = PageTable(title, ["data set", *map(names.method, methods)], lines, list(filter(None, notes)))
     if len(methods) <= MOST_COLUMNS:
         return table
     header, *lines = (list(line) for line in zip(table.header, *table.rows, strict=True))
@@ -254,7 +254,7 @@ def _width(heading: str, cells: Sequence[str]) -> int:
     return max(min(len(heading), 6), *map(len, (*heading.split(), *cells)))
 
 
-def _parts(table: Table, width: int) -> Iterator[Table]:
+def _parts(table: PageTable, width: int) -> Iterator[PageTable]:
     """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
     corner, *columns = zip(table.header, *table.rows, strict=True)
     labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]

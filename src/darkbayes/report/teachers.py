@@ -8,7 +8,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from darkbayes.report.tables import PLAIN, Table, number
+from darkbayes.report.tables import PLAIN, PageTable, number
 from darkbayes.teacher.diagnostics.convergence import WORSE
 
 Run = dict[str, Any]  # The numbers of one run.
@@ -75,7 +75,7 @@ def _chosen(name: str, chosen: list[Run]) -> str:
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def choices_table(results: dict[str, Any]) -> Table | None:
+def choices_table(results: dict[str, Any]) -> PageTable | None:
     """A row for each part, over its runs; None for results of teachers that chose nothing."""
     parts = {_part(folder) or "all": chosen for folder, chosen in results.get("choices", {}).items()}
     restless = any(_settled(chosen) < len(chosen) for chosen in parts.values())
@@ -84,7 +84,7 @@ def choices_table(results: dict[str, Any]) -> Table | None:
         settled = [f"{_settled(chosen)} of {len(chosen)}"] * restless
         rows.append([label, str(len(chosen)), *(_chosen(heading, chosen) for heading in CHOICES), *settled])
     header = ["data", "runs", *CHOICES, *["settled in"] * restless]
-    return Table("", header, rows, []) if parts else None
+    return PageTable("", header, rows, []) if parts else None
 
 
 def first_explanation(results: dict[str, Any]) -> str:
@@ -165,7 +165,7 @@ def chains_line(results: dict[str, Any]) -> str:
     return line
 
 
-def chains_table(results: dict[str, Any]) -> Table | None:
+def chains_table(results: dict[str, Any]) -> PageTable | None:
     """A row for each student, over the trials or splits; None for results without any diagnostics."""
     groups: dict[str, list[Run]] = {}
     for name, diagnosis in results.get("diagnostics", {}).items():
@@ -181,4 +181,4 @@ def chains_table(results: dict[str, Any]) -> Table | None:
             cells.append(_short(median(known)) + several if known else "")
         rows.append([label, str(len(runs)), *cells, "all" if good == len(runs) else f"{good} of {len(runs)}"])
     header = ["student", "runs", *(CHAINS[key][0] for key in shown), "chains agree in"]
-    return Table("", header, rows, []) if groups else None
+    return PageTable("", header, rows, []) if groups else None

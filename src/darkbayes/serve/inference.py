@@ -48,7 +48,7 @@ class Output(NamedTuple):
     binary: bool
 
 
-class Asked(NamedTuple):
+class InferenceRequest(NamedTuple):
     """What a request asks for."""
 
     inputs: dict[str, np.ndarray]
@@ -74,7 +74,7 @@ def describe(shipped: Shipped, name: str) -> dict[str, Any]:
     return {"name": name, "versions": [VERSION], "platform": "onnxruntime_onnx", "inputs": inputs, "outputs": outputs}
 
 
-def read(body: bytes, head: int | None, shipped: Shipped, limits: Limits) -> Asked:
+def read(body: bytes, head: int | None, shipped: Shipped, limits: Limits) -> InferenceRequest:
     """What a body asks for; `head` is how many of its bytes are JSON, if others follow."""
     if head is not None and not 0 <= head <= len(body):
         raise _wrong(f"{HEAD} is {head}, and the body has {len(body)} bytes", HEAD)
@@ -108,7 +108,7 @@ def read(body: bytes, head: int | None, shipped: Shipped, limits: Limits) -> Ask
     request = content.get("id")
     if not (request is None or isinstance(request, str)):
         raise _wrong(f"id is {quoted(request)}, not a text", "id")
-    return Asked(feeds, _outputs(content, outputs), request)
+    return InferenceRequest(feeds, _outputs(content, outputs), request)
 
 
 def _check_values(feeds: dict[str, np.ndarray], images: bool) -> None:
@@ -203,7 +203,7 @@ def _unpacked(raw: memoryview, datatype: str) -> np.ndarray:
     return values
 
 
-def written(asked: Asked, values: list[np.ndarray], name: str) -> tuple[bytes, int | None]:
+def written(asked: InferenceRequest, values: list[np.ndarray], name: str) -> tuple[bytes, int | None]:
     """The answer's body; and where some of it is binary, how many of its bytes are JSON."""
     outputs, packed = [], []
     for output, array in zip(asked.outputs, values, strict=True):

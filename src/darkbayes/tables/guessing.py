@@ -41,7 +41,7 @@ from darkbayes.tables.cells import (
 )
 from darkbayes.tables.marks import Marked, marks_of
 from darkbayes.tables.moments import Dates, day_comes_first, looks_dated, reads, temporal_seconds
-from darkbayes.tables.words import Words
+from darkbayes.tables.words import TextColumn
 
 KINDS = ("number", "category", "date", "text")  # What somebody may say that a column is.
 _COMMA = re.compile(r"[+-]?\d[\d.' ]*,\d+", re.ASCII)
@@ -278,7 +278,7 @@ def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishe
         if kind == "category":
             column = Column("text", np.asarray(read_cells({name: cells}, {name: ()})[0][name]))
         else:
-            words = Words(name)
+            words = TextColumn(name)
             column = Column("words", words.read(cells)[0], cells=cells, source=words)
     return dataclasses.replace(column, chosen=True, note="" if column.kind != "number" else column.note)
 

@@ -35,7 +35,7 @@ def counts_of(text: str | None) -> np.ndarray:
 
 @stored_as("words")
 @dataclasses.dataclass(frozen=True)
-class Words:
+class TextColumn:
     """A column of free text, and the counts that are made of it."""
 
     kind: ClassVar = "text"
@@ -53,7 +53,7 @@ class Words:
     def columns(self) -> tuple[str, ...]:
         return tuple(f"{self.name} (words {bucket + 1})" for bucket in self.buckets)
 
-    def only(self, names: list[str]) -> "Words":
+    def only(self, names: list[str]) -> "TextColumn":
         """The same that makes no other columns than these."""
         kept = tuple(bucket for bucket, name in zip(self.buckets, self.columns, strict=True) if name in names)
         return dataclasses.replace(self, buckets=kept)

@@ -24,7 +24,7 @@ from darkbayes.mesh import divided, on_host
 from darkbayes.model import Draw, Posterior
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.gradients.anchors import svrg
-from darkbayes.teacher.gradients.base import Estimate, Gradients, Stateless, minibatch_gradients
+from darkbayes.teacher.gradients.base import GradientEstimate, Gradients, Stateless, minibatch_gradients
 from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.teacher.streaming import Feed
 from darkbayes.types import Array, Chain, Data, Info, Key, PyTree
@@ -72,7 +72,7 @@ class MinibatchChain(eqx.Module):
         gradients = self.gradients.init(self.posterior, self.data, params)
         return MinibatchState(params, self.transformation.init(params), gradients)
 
-    def estimate(self, batch_key: Key, own_key: Key, state: MinibatchState) -> Estimate:
+    def estimate(self, batch_key: Key, own_key: Key, state: MinibatchState) -> GradientEstimate:
         """The gradient of the negative log posterior at the present draw, estimated on a fresh minibatch."""
         batch = minibatch(batch_key, self.data, self.batch_size, self.examples)
         if self.augment is not None:

@@ -15,7 +15,7 @@ from darkbayes.errors import Divergence, InvalidInput
 from darkbayes.progress import progress_bar
 from darkbayes.teacher.chain import Chains, MinibatchChain, MinibatchState, start_chains, step_chains
 from darkbayes.teacher.diagnostics.convergence import effective_sample_size, split_rhat
-from darkbayes.teacher.gradients.base import Estimate, energy
+from darkbayes.teacher.gradients.base import GradientEstimate, energy
 from darkbayes.teacher.noise import normal_like
 from darkbayes.teacher.samplers.auto import AutoStep
 from darkbayes.teacher.stacking import Stack, stack
@@ -216,11 +216,11 @@ def _measure(chain: MinibatchChain, state: MinibatchState, key: Key) -> tuple[Ar
     noise_keys, batch_keys = jax.random.split(noise_key, 4 * MINIBATCHES), jax.random.split(batch_key, MINIBATCHES)
     probe = _probe(chain)
 
-    def estimate(key: Key) -> Estimate:
+    def estimate(key: Key) -> GradientEstimate:
         batch_key, own_key = jax.random.split(key)
         return chain.estimate(batch_key, own_key, state)
 
-    def move(key: Key, known: Estimate) -> Any:
+    def move(key: Key, known: GradientEstimate) -> Any:
         return chain.transformation.update(known.grads, state.transformation, state.params, key=key, **known.extras)[0]
 
     first = estimate(batch_keys[0])

@@ -18,7 +18,7 @@ from darkbayes.report.fitted import words
 from darkbayes.report.fitted.figures import SIZE, drawn, excursions
 from darkbayes.report.fitted.folder import FittedRun, read_run
 from darkbayes.report.page import data_uri, write_page
-from darkbayes.report.tables import METRICS, Table, number, pivot
+from darkbayes.report.tables import METRICS, PageTable, number, pivot
 from darkbayes.tables.schema import Category
 
 MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
@@ -87,11 +87,11 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[tuple[str, Drawing
     return [(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
 
 
-def _worth(run: FittedRun) -> Table | None:
+def _worth(run: FittedRun) -> PageTable | None:
     """What each column is worth, where that was measured."""
     each = run.facts.get("importance", [])[:MOST_WORTH]
     rows = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in each]
-    return Table("", ["column", "log likelihood lost"], rows, []) if rows else None
+    return PageTable("", ["column", "log likelihood lost"], rows, []) if rows else None
 
 
 def _learning(run: FittedRun) -> Drawing | None:
@@ -121,7 +121,7 @@ def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
         notes.append(f"Of {len(names)} columns, those on which predictions depend most are shown")
     if any(cell[-1] in "↑↓?" for line in rows for cell in line[5:] if cell):
         notes.append("↓ lower and ↑ higher than anything seen in training; ? a category that was not seen")
-    return Table("", ["", "prediction", "truth", "noise", "doubt", *shown], rows, notes)
+    return PageTable("", ["", "prediction", "truth", "noise", "doubt", *shown], rows, notes)
 
 
 def _galleries(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> list[tuple[str, str, list[Any]]]:

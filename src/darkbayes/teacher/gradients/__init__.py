@@ -2,7 +2,7 @@
 
 from darkbayes.teacher.gradients.anchors import control_variates as control_variates
 from darkbayes.teacher.gradients.anchors import svrg as svrg
-from darkbayes.teacher.gradients.base import Estimate as Estimate
+from darkbayes.teacher.gradients.base import GradientEstimate as GradientEstimate
 from darkbayes.teacher.gradients.base import Gradients as Gradients
 from darkbayes.teacher.gradients.base import fisher_metric as fisher_metric
 from darkbayes.teacher.gradients.base import minibatch_gradients as minibatch_gradients

@@ -24,7 +24,7 @@ from jax.custom_batching import custom_vmap
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
-from darkbayes.teacher.gradients.base import Estimate, Gradients, at_least_single, energy, whole_gradient
+from darkbayes.teacher.gradients.base import GradientEstimate, Gradients, at_least_single, energy, whole_gradient
 from darkbayes.types import Array, Data, Key, PyTree
 
 
@@ -37,7 +37,7 @@ class AtAnchor(NamedTuple):
 
 def _from_anchor(
     posterior: Posterior, batch: Data, params: Draw, anchor: Draw, known: AtAnchor, state: PyTree
-) -> Estimate:
+) -> GradientEstimate:
     value_and_grad = jax.value_and_grad(energy(posterior, batch))
     here, there = value_and_grad(params), value_and_grad(anchor)
 
@@ -45,7 +45,7 @@ def _from_anchor(
         return (known + (at_least_single(here) - at_least_single(there))).astype(here.dtype)
 
     value, grads = jax.tree.map(correct, tuple(known), here, there)
-    return Estimate(value, grads, {}, state)
+    return GradientEstimate(value, grads, {}, state)
 
 
 class _ControlVariates(eqx.Module):
@@ -59,7 +59,9 @@ class _ControlVariates(eqx.Module):
             raise InvalidInput(f"{wrong}: give one draw of the same posterior, without leading axes")
         return AtAnchor(*whole_gradient(posterior, data, self.anchor, self.chunk_size))
 
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         return _from_anchor(posterior, batch, params, self.anchor, state, state)
 
 
@@ -144,7 +146,9 @@ class _SVRG(eqx.Module):
         unknown = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), known)
         return SVRGState(jnp.zeros((), jnp.int32), params, unknown)
 
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         arrays, rest = eqx.partition(posterior, eqx.is_array)
 
         def refresh(arrays: PyTree, data: Data, params: Draw) -> tuple[Draw, AtAnchor]:

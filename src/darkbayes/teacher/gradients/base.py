@@ -23,7 +23,7 @@ from darkbayes.teacher.noise import signs_like
 from darkbayes.types import Array, Data, Key, PyTree
 
 
-class Estimate(NamedTuple):
+class GradientEstimate(NamedTuple):
     """What one step knows of U where it stands."""
 
     value: Array
@@ -43,7 +43,9 @@ class Gradients(Protocol):
         """What is carried from step to step, at the chain's start."""
         ...
 
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         """The estimate from `batch`, which is the very object `data` if the step uses all examples."""
         ...
 
@@ -61,9 +63,11 @@ class Stateless(eqx.Module):
 
 
 class _MinibatchGradients(Stateless):
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         value, grads = jax.value_and_grad(energy(posterior, batch))(params)
-        return Estimate(value, grads, {}, state)
+        return GradientEstimate(value, grads, {}, state)
 
 
 def minibatch_gradients() -> Gradients:
@@ -127,7 +131,9 @@ class _WithCurvature(eqx.Module):
     def init(self, posterior: Posterior, data: Data, params: Draw) -> PyTree:
         return () if self.gradients is None else self.gradients.init(posterior, data, params)
 
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         inner_key, probe_key = jax.random.split(key)
 
         def gradient(params: Draw) -> tuple[PyTree, Array]:
@@ -136,7 +142,7 @@ class _WithCurvature(eqx.Module):
 
         grads, curvature, value = diagonal_of_jacobian(gradient, params, probe_key, self.probes)
         if self.gradients is None:
-            return Estimate(value, grads, {"curvature": curvature}, state)
+            return GradientEstimate(value, grads, {"curvature": curvature}, state)
         estimate = self.gradients.estimate(inner_key, posterior, data, batch, params, state)
         return estimate._replace(extras=estimate.extras | {"curvature": curvature})
 
@@ -175,11 +181,13 @@ def _together(posterior: Posterior, params: Draw, losses: Array, gradients: PyTr
 
 
 class _PerExample(Stateless):
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         losses, gradients = _of_examples(posterior, batch, params)
         value, grads = _together(posterior, params, losses, gradients)
         extras = {"per_example": gradients, "num_data": posterior.num_data, "all_data": batch is data}
-        return Estimate(value, grads, extras, state)
+        return GradientEstimate(value, grads, extras, state)
 
 
 def per_example() -> Gradients:
@@ -207,7 +215,9 @@ def per_example() -> Gradients:
 class _FisherMetric(Stateless):
     probes: int
 
-    def estimate(self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any) -> Estimate:
+    def estimate(
+        self, key: Key, posterior: Posterior, data: Data, batch: Data, params: Draw, state: Any
+    ) -> GradientEstimate:
         def fisher(params: Draw) -> tuple[PyTree, Any]:
             losses, gradients = _of_examples(posterior, batch, params)
             squares = jax.tree.map(lambda leaf: at_least_single(leaf) ** 2, gradients)
@@ -215,7 +225,7 @@ class _FisherMetric(Stateless):
 
         metric, metric_gradient, of_examples = diagonal_of_jacobian(fisher, params, key, self.probes)
         value, grads = _together(posterior, params, *of_examples)
-        return Estimate(value, grads, {"metric": metric, "metric_gradient": metric_gradient}, state)
+        return GradientEstimate(value, grads, {"metric": metric, "metric_gradient": metric_gradient}, state)
 
 
 def fisher_metric(probes: int = 1) -> Gradients:
