@@ -2,7 +2,8 @@
 
     darkbayes bench mesh          a few minutes, on a machine with two idle cores
 
-Both run the same distillation: eight chains on all rows of Boston housing and a student that learns once a step. The
+Both run the same distillation: eight chains on all rows of Boston housing and a student that makes as many updates as
+a chain makes steps, one after each or all of a turn after `TURN` of them, whose answers are exchanged at once. The
 process that is alone is pinned to one core, the two to one core each; they take turns, and the ratio is that of
 neighbours. What is measured is ``python -m benchmarks.mesh CORE SEED SECONDS OUT``.
 """
@@ -23,7 +24,8 @@ from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import read_json, write_json
 
 CHAINS, HIDDEN = 8, (50, 50)
-LOOPS = ("chains alone", "chains and student")
+TURN = 50
+LOOPS = ("chains alone", "chains and student", f"chains and student, a turn in {TURN} steps")
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
@@ -82,13 +84,21 @@ def measure(seed: int, seconds: float) -> list[float]:
     x, y = ((part - part.mean(axis=0)) / part.std(axis=0) for part in (table.x, table.y[:, None]))
     network, head = db.mlp(HIDDEN, 1), db.outcomes.GaussianHead()
     posterior = db.Posterior(network, db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=len(x))
-    chain = db.mclmc_chain(posterior, x, y, burn_in=1_000_000, thin=10)
+    chain = db.mclmc_chain(posterior, x, y, burn_in=1_000_000, thin=TURN)
     student = db.Student(db.mlp(HIDDEN, head.width), head, optax.adam(1e-3))
     mesh = db.device_mesh()
-    parts = db.distillation(chain, student, db.queries.jitter(0.1), db.Settings(num_chains=CHAINS)).on(mesh)
-    state, rates = parts.init(laid(jax.random.key(seed), mesh)), []
-    loops = (lambda state, n: parts.burn(state, n)), (lambda state, n: parts.advance(state, n)[0])
-    for loop, steps in zip(loops, (1, int(chain.thin)), strict=True):
+    often, seldom = (
+        db.distillation(chain, student, db.queries.jitter(0.1), settings).on(mesh)
+        for settings in (db.Settings(CHAINS), db.Settings(CHAINS, update_every=TURN, updates=TURN))
+    )
+    loops = (
+        (often, 1, lambda state, n: often.burn(state, n)),
+        (often, TURN, lambda state, n: often.advance(state, n)[0]),
+        (seldom, TURN, lambda state, n: seldom.advance(state, n)[0]),
+    )
+    rates = []
+    for parts, steps, loop in loops:
+        state = parts.init(laid(jax.random.key(seed), mesh))
         state, number = jax.block_until_ready(loop(state, np.int32(1))), 1
         while True:
             began = time.perf_counter()
