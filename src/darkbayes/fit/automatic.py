@@ -60,8 +60,9 @@ OUTSIDE = 0.5
 """The share of the queries that reach outside, of a table."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
-LEARNING_RATE, CLIP = 1e-3, 1.0
-"""Of the student's Adam, which falls to zero along a cosine, and the norm that its gradients are cut down to."""
+LEARNING_RATE, HASTE, CLIP = 1e-3, 3.0, 1.0
+"""Of the student's Adam, which falls to zero along a cosine; how many times as fast it learns at most where there are
+fewer lessons than usual; and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
@@ -389,8 +390,10 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head = target.head(options.head)
-    rate = CONVOLVED_RATE if options.network == "cnn" else LEARNING_RATE
-    optimiser: Any = FallingAdam(rate, sharing.real(max(updates, 1)), CLIP)
+    updates, rate = max(updates, 1), CONVOLVED_RATE
+    if options.network != "cnn":
+        rate = LEARNING_RATE * min(max(UPDATES / updates, 1.0) ** 0.5, HASTE)
+    optimiser: Any = FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
     return Student(make_network(options.network, options.student_hidden, head.width), head, optimiser)
 
 

@@ -185,7 +185,7 @@ def monitored(chain: MinibatchChain | MicrocanonicalChain, queries: Queries) -> 
 class FallingAdam(eqx.Module):
     """Adam whose learning rate falls to zero along a cosine, over a number of updates that is an array."""
 
-    rate: float
+    rate: Array | float
     updates: Array
     clip: float | None = None
     """The norm that gradients are cut down to, if any."""

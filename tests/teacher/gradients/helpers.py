@@ -22,7 +22,7 @@ def close(first: Any, second: Any, tolerance: float = 1e-5) -> None:
 
 def estimates(
     gradients: db.teacher.gradients.Gradients, posterior: db.Posterior, data: db.Data, start: Any, here: Any
-) -> db.teacher.gradients.Estimate:
+) -> db.teacher.gradients.GradientEstimate:
     """What each batch of one example tells at `here`, in a chain that began at `start`."""
 
     @jax.jit

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 @pytest.fixture(scope="module")
 def all_estimates(
     posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]
-) -> dict[str, db.teacher.gradients.Estimate]:
+) -> dict[str, db.teacher.gradients.GradientEstimate]:
     here, there = draws
     kinds = {
         "minibatch": db.teacher.gradients.minibatch_gradients(),
@@ -34,7 +34,7 @@ def all_estimates(
 
 
 def test_the_mean_over_all_batches_is_the_exact_gradient(
-    all_estimates: dict[str, db.teacher.gradients.Estimate], exact: Any
+    all_estimates: dict[str, db.teacher.gradients.GradientEstimate], exact: Any
 ) -> None:
     value, grads = exact
     for found in all_estimates.values():
@@ -44,7 +44,7 @@ def test_the_mean_over_all_batches_is_the_exact_gradient(
 
 
 def test_what_comes_with_the_gradient_has_the_shape_of_the_weights(
-    all_estimates: dict[str, db.teacher.gradients.Estimate], draws: list[db.model.Draw]
+    all_estimates: dict[str, db.teacher.gradients.GradientEstimate], draws: list[db.model.Draw]
 ) -> None:
     assert not all_estimates["minibatch"].extras
     for name, extras, inner in (
