@@ -67,7 +67,8 @@ QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
 UPDATES = 40_000
-"""Updates that a student needs; where the chains are done with fewer turns, it makes several in each."""
+"""Updates that a student needs (`results/student-tuning.json`); where the chains are done with fewer turns, it makes
+several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
