@@ -23,9 +23,8 @@ def main(steps: int) -> None:
     x, y = make_moons(200, noise=0.3, random_state=0)
 
     # What is believed: any Equinox module, made from a key, and a Gaussian prior on its weights.
-    network = db.model.from_equinox(
-        lambda key: eqx.nn.MLP(2, 2, width_size=20, depth=2, activation=jax.nn.tanh, key=key)
-    )
+    shape = {"width_size": 20, "depth": 2, "activation": jax.nn.tanh}
+    network = db.model.from_equinox(lambda key: eqx.nn.MLP(2, 2, **shape, key=key))
     posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(precision=1.0), num_data=len(x))
 
     # The teacher: stochastic gradients with momentum. One draw in 20 is shown to the student.

@@ -77,7 +77,9 @@ def small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     least = {"hidden": (4,), "activation": "relu", "student_hidden": (8,), "chains": 2, "max_steps": 20}
     asked = estimators.DistilledEstimator._options
-    monkeypatch.setattr(estimators.DistilledEstimator, "_options", lambda self: dataclasses.replace(asked(self), **least))
+    monkeypatch.setattr(
+        estimators.DistilledEstimator, "_options", lambda self: dataclasses.replace(asked(self), **least)
+    )
     monkeypatch.setattr("darkbayes.fit.choosing.LEAST_ROWS", 10**9)  # No choice among likelihoods.
     short_fits.shorten(monkeypatch)
 
