@@ -21,7 +21,7 @@ from darkbayes.outcomes import ClassPrediction
 from darkbayes.runs import row
 from darkbayes.tables import read_image_folder
 
-METRICS = ("log_likelihood", "error")
+SCORES = {"log_likelihood": log_likelihood, "error": error}
 
 
 def rows(*, seed: int, quiet: bool, splits: int = 5, **options: Any) -> list[dict[str, Any]]:
@@ -38,9 +38,10 @@ def rows(*, seed: int, quiet: bool, splits: int = 5, **options: Any) -> list[dic
             how: Any = {"resume": False, "quiet": True}
             results = fit_folder(prepared, {"split": split}, chosen, seed + split, Path(place) / f"run-{split}", **how)
             own = {(one["method"], one["metric"]): one["mean"] for one in results["rows"]}
-            own |= {("mlp", metric.__name__): metric(_mlp(prepared, seed + split), prepared.truth) for metric in SCORES}
+            said = _mlp(prepared, seed + split)
+            own |= {("mlp", name): score(said, prepared.truth) for name, score in SCORES.items()}
             for (method, metric), value in own.items():
-                if metric in METRICS:
+                if metric in SCORES:
                     scores.setdefault((method, metric), []).append(value)
             say(f"split {split}: {own['student', 'log_likelihood']:.4f}", quiet=quiet)
     made = [row(method, metric, values) for (method, metric), values in scores.items()]
@@ -48,9 +49,6 @@ def rows(*, seed: int, quiet: bool, splits: int = 5, **options: Any) -> list[dic
         ahead = np.subtract(scores["student", "log_likelihood"], scores[other, "log_likelihood"]).tolist()
         made.append(with_bar(row(f"student over {other}", "gain", ahead), "at least", 0.0))
     return announced(made, quiet=quiet)
-
-
-SCORES = (log_likelihood, error)
 
 
 def write_digits(root: Path) -> None:

@@ -219,7 +219,7 @@ def test_what_is_no_module_or_has_no_counterpart_is_refused():
     with pytest.raises(InvalidInput, match=r"a backbone is made of .*, not int"):
         backbone_of(3, (3, 8, 8))
     module = eqx.nn.Sequential([eqx.nn.BatchNorm(3, "batch", mode="batch")])
-    with pytest.raises(InvalidInput, match=r"has no counterpart among darkbayes.layers"):
+    with pytest.raises(InvalidInput, match=r"has no counterpart among darkbayes.model.layers"):
         backbone_of(module, (3, 8, 8))
 
 

@@ -11,7 +11,7 @@ from darkbayes.model import layers
 
 
 class FilterResponseNormModule(torch.nn.Module):
-    """Divides each channel of an image by its root mean square; see `darkbayes.layers.FilterResponseNorm`."""
+    """Divides each channel of an image by its root mean square; see `darkbayes.model.layers.FilterResponseNorm`."""
 
     def __init__(self, layer: layers.FilterResponseNorm, channels: int):
         super().__init__()

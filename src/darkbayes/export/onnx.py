@@ -229,7 +229,9 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape,
             return graph.add("Flatten", x)
         case layers.Flatten() | layers.Identity():
             return x
-    raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.layers")
+    raise InvalidInput(
+        f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.model.layers"
+    )
 
 
 def _mean(graph: "Graph", x: "Value", *axes: int) -> "Value":

@@ -3,8 +3,8 @@
 Layer by layer it is the ``torch.nn.Sequential`` of the same names, so that the second layer's weights are ``1.weight``:
 
     student = darkbayes.Student(darkbayes.mlp([100], 3), ...)
-    module = darkbayes.to_torch(student.network, params)
-    module.load_state_dict(darkbayes.to_state_dict(student.network, params), strict=True)
+    module = darkbayes.export.to_torch(student.network, params)
+    module.load_state_dict(darkbayes.export.to_state_dict(student.network, params), strict=True)
 
 It returns what the network returns; how a student's outputs are to be read is said in `darkbayes.outcomes.heads`.
 """
@@ -116,4 +116,4 @@ def _module(nn: Any, layer: Layer, weights: Any) -> Any:
             return nn.AdaptiveAvgPool2d(1)
         case layers.Flatten() | layers.Identity():
             return getattr(nn, type(layer).__name__)()
-    raise InvalidInput(f"the layer {layer!r} has no counterpart in PyTorch: use one of darkbayes.layers")
+    raise InvalidInput(f"the layer {layer!r} has no counterpart in PyTorch: use one of darkbayes.model.layers")

@@ -103,4 +103,4 @@ def _layer(module: Any) -> Layer:
             return layers.GroupNorm(module.groups, module.eps, module.channelwise_affine)
         case eqx.nn.Identity() | eqx.nn.Dropout():
             return layers.Identity()
-    raise InvalidInput(f"{module!r} has no counterpart among darkbayes.layers: use one of those")
+    raise InvalidInput(f"{module!r} has no counterpart among darkbayes.model.layers: use one of those")
