@@ -168,7 +168,7 @@ def fit(
         quiet: whether to show no progress bars.
         start: what an earlier fit of the same networks found, to go on from.
         watch: sees how a fit without a run's folder goes.
-        rows: all examples, if `data` is a sample of them (`streamed.Rows`), which are then streamed.
+        rows: all examples, if `data` is a sample of them (`streamed.StreamedRows`), which are then streamed.
     """
     options = options or Options()
     target.check_kinds(options.likelihood, options.head)

@@ -49,7 +49,7 @@ class Prepared(NamedTuple):
     features: TableSchema | None = None
     """How they are standardised, one column for each."""
     rows: Any = None
-    """All rows that train, if `train` is a sample of them (`streamed.Rows`)."""
+    """All rows that train, if `train` is a sample of them (`streamed.StreamedRows`)."""
 
 
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
