@@ -157,8 +157,8 @@ class TableSchema:
     """Standard deviations beyond the range that was seen into which numbers are bent; None for no bend, as in files
     that were written before there was one."""
     sources: tuple[Any, ...] = ()
-    """What reads columns of a file that are not read as they are: `Dates`, `Marked` or `TextColumn`, each with the `name`
-    of the file's column and the `columns` that it makes. It may be one of the target's."""
+    """What reads columns of a file that are not read as they are: `Dates`, `Marked` or `TextColumn`, each with the
+    `name` of the file's column and the `columns` that it makes. It may be one of the target's."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:
