@@ -7,7 +7,8 @@
                        where that is too much work, the default sampler on minibatches, tuned (`teacher/tuning.py`)
     the queries        training inputs with noise, and points between them; categories exchanged between rows; images
                        distorted
-    the student        an ordinary network with a head for the aleatoric part
+    the student        an ordinary network with a head for the aleatoric part, which begins with the hidden layers of
+                       several of the networks at which chains begin
 
 `Options` holds what may be chosen otherwise.
 """
@@ -26,12 +27,13 @@ from jax.sharding import Mesh
 from darkbayes.errors import InvalidInput
 from darkbayes.fit import sharing
 from darkbayes.fit.choosing import Chosen, Model, cells, choose_model, make_posterior
-from darkbayes.fit.kinds import make_network
+from darkbayes.fit.kinds import LINEAR, make_network
 from darkbayes.fit.lessons import taught
 from darkbayes.fit.options import Options
 from darkbayes.fit.pacing import affordable
 from darkbayes.fit.sharing import FallingAdam, Start, TableQueries
 from darkbayes.model import Draw, Posterior
+from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.progress import LOGGER
@@ -183,7 +185,9 @@ def fit(
     chosen = _chosen(data, target, options, choose_key, run, latest)
     notes = (f"the sampled network has {chosen.model}: {chosen.reason}",)
     LOGGER.info("%s", notes[0])
+    activation = options.student_activation or (chosen.model.activation if options.network in LINEAR else "relu")
     options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
+    options = dataclasses.replace(options, student_activation=activation)
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     if rows is not None:
@@ -395,7 +399,9 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
     if options.network != "cnn":
         rate = LEARNING_RATE * min(max(UPDATES / updates, 1.0) ** 0.5, HASTE)
     optimiser: Any = FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
-    return Student(make_network(options.network, options.student_hidden, head.width), head, optimiser)
+    activation = options.student_activation or "relu"
+    network = make_network(options.network, options.student_hidden, head.width, ACTIVATIONS[activation])
+    return Student(network, head, optimiser, holds_draws=activation == options.activation)
 
 
 def table_queries(schema: TableSchema) -> Queries:

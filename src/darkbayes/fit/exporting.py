@@ -28,9 +28,10 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     """The student of a finished fit, its weights and its schema; of one on a backbone, the part after it."""
     schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
     stored = facts["options"]
-    # Before there was a choice of heads there was one, which is now the last.
+    # Before there was a choice of heads there was one, which is now the last; and students had one activation.
     options = Options(
         student_hidden=tuple(stored["student_hidden"]),
+        student_activation=stored.get("student_activation") or "relu",
         head=stored.get("head") or schema.target.heads[-1],
         network=stored.get("network", "mlp"),
     )

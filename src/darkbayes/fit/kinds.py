@@ -19,6 +19,8 @@ from darkbayes.model.layers import Activation, Conv2d, Flatten, Linear
 from darkbayes.types import Network
 
 KINDS = ("mlp", "head", "cnn", "resnet")
+LINEAR = ("mlp", "head")
+"""Those that have linear layers alone."""
 ARTICLES = {"mlp": "an MLP", "cnn": "a CNN", "resnet": "a residual network"}
 """Those that take images, in words."""
 CONVOLVED = 16

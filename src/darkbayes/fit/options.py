@@ -24,6 +24,8 @@ class Options:
     """What comes after each of them (`darkbayes.model.layers.ACTIVATIONS`)."""
     student_hidden: tuple[int, ...] = (128, 128, 128, 128)
     """Widths of the student's hidden layers."""
+    student_activation: str | None = None
+    """What comes after each of them; None for that of the network that is sampled, or "relu" after convolutions."""
     chains: int = 8
     """Chains that sample side by side. As many again follow if their average is known too roughly (`lessons.py`)."""
     effort: float = 1.0
@@ -53,8 +55,9 @@ class Options:
             for width in widths:
                 require_count(f"a width in {name}", width)
             check_widths(self.network, widths)
-        if self.activation is not None and self.activation not in ACTIVATIONS:
-            raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
+        for name in ("activation", "student_activation"):
+            if (activation := getattr(self, name)) is not None and activation not in ACTIVATIONS:
+                raise InvalidInput(f"{name} must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
         require_count("chains", self.chains)
         require_positive("effort", self.effort)
         if self.prior is not None:

@@ -166,7 +166,8 @@ class Distillation(eqx.Module):
         if self.settings.reservoir:
             reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
         student_keys = jax.random.split(student_key, self.settings.restarts)
-        students = jax.vmap(self.student.init, in_axes=(0, None))(student_keys, self.monitor)
+        begin = functools.partial(self.student.begin, x=self.monitor, draws=teacher.draws.network)
+        students = jax.vmap(lambda key: begin(key))(student_keys)
         optimisers, none = jax.vmap(self.student.optimiser.init)(students), jnp.zeros((), jnp.int32)
         predictions = self._predictions(teacher.draws, self.monitor)
         sums = average_init(predictions), trace_init(predictions)

@@ -11,6 +11,7 @@ from darkbayes.errors import plain, require_positive
 from darkbayes.model.base import as_floats
 from darkbayes.model.posterior import check_width
 from darkbayes.outcomes.heads.base import Head, Predicted
+from darkbayes.student.beginning import holding
 from darkbayes.types import Array, Key, Network, PyTree
 
 
@@ -32,6 +33,9 @@ class Student(eqx.Module):
     """One of optax's."""
     prior_precision: float = eqx.field(converter=plain, default=0.0)
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
+    holds_draws: bool = False
+    """Whether it begins with the hidden layers of draws side by side in its own, as far as there is room: for networks
+    of linear layers whose activation is the teacher's."""
 
     def __check_init__(self) -> None:
         if self.prior_precision != 0:
@@ -43,6 +47,11 @@ class Student(eqx.Module):
 
     def init(self, key: Key, x: Array) -> PyTree:
         return self.network.init(key, as_floats(x))
+
+    def begin(self, key: Key, x: Array, draws: PyTree) -> PyTree:
+        """The weights to begin with, given the weights of some of the teacher's networks."""
+        params = self.init(key, x)
+        return holding(params, draws) if self.holds_draws else params
 
     def outputs(self, params: PyTree, x: Array) -> Array:
         """What the head reads."""

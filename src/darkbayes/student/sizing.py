@@ -45,7 +45,9 @@ def learn_from_draws(
 ) -> PyTree:
     """A student's weights after lessons from stored draws of a teacher, begun at a point of its own."""
     init_key, update_key = jax.random.split(key)
-    params = student.init(init_key, teacher.inputs)
+    # Draws far from each other, as those of different chains are.
+    order = jax.random.permutation(jax.random.fold_in(init_key, 0), len(jax.tree.leaves(teacher.draws)[0]))
+    params = student.begin(init_key, teacher.inputs, jax.tree.map(lambda leaf: leaf[order], teacher.draws.network))
 
     def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)
