@@ -8,7 +8,7 @@
     the queries        training inputs with noise, and points between them; categories exchanged between rows; images
                        distorted
     the student        an ordinary network with a head for the aleatoric part, which begins with the hidden layers of
-                       several of the networks at which chains begin
+                       several draws
 
 `Options` holds what may be chosen otherwise.
 """
@@ -62,7 +62,7 @@ OUTSIDE = 0.5
 """The share of the queries that reach outside, of a table."""
 EXCHANGED = 0.1
 """The probability that a query takes a category from another row."""
-LEARNING_RATE, HASTE, CLIP = 1e-3, 3.0, 1.0
+LEARNING_RATE, HASTE, CLIP = 2e-3, 2.0, 1.0
 """Of the student's Adam, which falls to zero along a cosine; how many times as fast it learns at most where there are
 fewer lessons than usual; and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64

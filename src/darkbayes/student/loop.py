@@ -29,6 +29,7 @@ from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.mesh import CHAIN, kept, laid
 from darkbayes.model.base import as_floats
 from darkbayes.processes import agreed
+from darkbayes.student.beginning import holding
 from darkbayes.student.diagnosis import Diagnosis, diagnose
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
@@ -166,8 +167,7 @@ class Distillation(eqx.Module):
         if self.settings.reservoir:
             reservoir = jax.vmap(lambda draw: reservoir_init(self.settings.reservoir, draw))(teacher.draws)
         student_keys = jax.random.split(student_key, self.settings.restarts)
-        begin = functools.partial(self.student.begin, x=self.monitor, draws=teacher.draws.network)
-        students = jax.vmap(lambda key: begin(key))(student_keys)
+        students = jax.vmap(self.student.init, in_axes=(0, None))(student_keys, self.monitor)
         optimisers, none = jax.vmap(self.student.optimiser.init)(students), jnp.zeros((), jnp.int32)
         predictions = self._predictions(teacher.draws, self.monitor)
         sums = average_init(predictions), trace_init(predictions)
@@ -204,7 +204,16 @@ class Distillation(eqx.Module):
             state = self._keep(state._replace(loss=state.loss + (loss - state.loss) / passed))
             return self._held(state), mean + (loss - mean) / (number + 1)
 
-        return jax.lax.fori_loop(0, rounds, one, (state, jnp.zeros(self.settings.restarts)))
+        return jax.lax.fori_loop(0, rounds, one, (self._begun(state), jnp.zeros(self.settings.restarts)))
+
+    def _begun(self, state: DistillationState) -> DistillationState:
+        """Before the first update, students take over what the draws have found in the burn-in."""
+        draws, students = state.teacher.draws, state.students
+        if not self.student.holds_draws:
+            return state
+        held = jax.vmap(lambda params: holding(params, draws.network))(students)
+        now = jax.tree.map(lambda own, taken: jnp.where(state.updates == 0, taken, own), students, held)
+        return state._replace(students=now)
 
     def _turns(self, state: DistillationState) -> tuple[DistillationState, Array]:
         """The turns between two kept draws, and the mean loss of each student over them."""

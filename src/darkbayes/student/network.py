@@ -11,7 +11,6 @@ from darkbayes.errors import plain, require_positive
 from darkbayes.model.base import as_floats
 from darkbayes.model.posterior import check_width
 from darkbayes.outcomes.heads.base import Head, Predicted
-from darkbayes.student.beginning import holding
 from darkbayes.types import Array, Key, Network, PyTree
 
 
@@ -34,8 +33,8 @@ class Student(eqx.Module):
     prior_precision: float = eqx.field(converter=plain, default=0.0)
     """gamma of the paper: the precision of a Gaussian prior on the weights, per query."""
     holds_draws: bool = False
-    """Whether it begins with the hidden layers of draws side by side in its own, as far as there is room: for networks
-    of linear layers whose activation is the teacher's."""
+    """Whether it takes over the hidden layers of draws, side by side, before its first update: for networks of linear
+    layers whose activation is the teacher's (`darkbayes.student.beginning`)."""
 
     def __check_init__(self) -> None:
         if self.prior_precision != 0:
@@ -47,11 +46,6 @@ class Student(eqx.Module):
 
     def init(self, key: Key, x: Array) -> PyTree:
         return self.network.init(key, as_floats(x))
-
-    def begin(self, key: Key, x: Array, draws: PyTree) -> PyTree:
-        """The weights to begin with, given the weights of some of the teacher's networks."""
-        params = self.init(key, x)
-        return holding(params, draws) if self.holds_draws else params
 
     def outputs(self, params: PyTree, x: Array) -> Array:
         """What the head reads."""

@@ -19,10 +19,12 @@ from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.estimates import standard_error
 from darkbayes.model.posterior import Draw, Posterior
+from darkbayes.student.beginning import holding
 from darkbayes.student.loop import REMEDY, ask
 from darkbayes.student.network import Student
 from darkbayes.student.queries import Context, Queries
 from darkbayes.teacher.keeping import Average, average_add, average_init
+from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Key, PyTree
 
 WORTH_HAVING = 0.1
@@ -45,9 +47,11 @@ def learn_from_draws(
 ) -> PyTree:
     """A student's weights after lessons from stored draws of a teacher, begun at a point of its own."""
     init_key, update_key = jax.random.split(key)
-    # Draws far from each other, as those of different chains are.
-    order = jax.random.permutation(jax.random.fold_in(init_key, 0), len(jax.tree.leaves(teacher.draws)[0]))
-    params = student.begin(init_key, teacher.inputs, jax.tree.map(lambda leaf: leaf[order], teacher.draws.network))
+    params = student.init(init_key, teacher.inputs)
+    if student.holds_draws:
+        # Those that it holds are to be far from each other, as those of different chains are.
+        order = jax.random.permutation(jax.random.fold_in(init_key, 0), len(jax.tree.leaves(teacher.draws)[0]))
+        params = holding(params, at(order, teacher.draws.network))
 
     def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)

@@ -1,0 +1,89 @@
+"""A student that begins with hidden layers of draws: what its units then say, and when it takes them over."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import darkbayes as db
+from darkbayes.student.beginning import holding
+from darkbayes.student.loop import Distillation
+from darkbayes.teacher.stacking import at
+
+pytestmark = pytest.mark.usefixtures("strict")
+X = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
+
+
+def drawn(hidden: list[int], number: int) -> Any:
+    """Weights of so many small networks, along the first axis."""
+    network = db.mlp(hidden, 2, jax.nn.silu)
+    return jax.vmap(lambda key: network.init(key, X))(jax.random.split(jax.random.key(0), number))
+
+
+def units(params: Any, layers: int) -> list[np.ndarray]:
+    """What the units of each hidden layer say of `X`."""
+    said, found = X, []
+    for layer in params[:layers]:
+        said = jax.nn.silu(said @ layer.weight.T + layer.bias[None])
+        found.append(np.asarray(said))
+    return found
+
+
+def test_each_of_the_networks_says_within_the_wide_one_what_it_says_alone() -> None:
+    draws = drawn([4, 5], 3)
+    params = holding(db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X), draws)
+    within = units(params, 2)
+    for number in range(3):
+        alone = units(at(number, draws), 2)
+        np.testing.assert_allclose(within[0][:, 4 * number : 4 * number + 4], alone[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(within[1][:, 5 * number : 5 * number + 5], alone[1], rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_left_over_stays_as_it_was() -> None:
+    before = db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X)
+    after = holding(before, drawn([4, 5], 9))  # Room for three.
+    np.testing.assert_array_equal(after[0].weight[12:], before[0].weight[12:])
+    np.testing.assert_array_equal(after[1].bias[15:], before[1].bias[15:])
+    for layer, own in zip(after[2:], before[2:], strict=True):
+        assert layer is own
+
+
+@pytest.mark.parametrize("hidden", [[14], [4, 4, 4, 4], []])
+def test_networks_that_are_wider_or_deeper_than_the_student_are_left_out(hidden: list[int]) -> None:
+    before = db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X)
+    assert holding(before, drawn(hidden, 2)) is before
+
+
+def distillation(rate: float) -> Distillation:
+    posterior = db.Posterior(
+        db.mlp([4], 2, jax.nn.silu), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=len(X)
+    )
+    y = jnp.arange(len(X)) % 2
+    chain = db.minibatch_chain(posterior, db.sgld(1e-2), X, y, batch_size=5, burn_in=6, thin=2)
+    student = db.Student(db.mlp([8, 8], 2, jax.nn.silu), db.outcomes.SoftmaxHead(2), optax.sgd(rate), holds_draws=True)
+    return db.student.distillation(chain, student, db.queries.jitter(0.1), db.Settings(num_chains=2))
+
+
+def test_it_takes_over_the_draws_at_the_end_of_the_burn_in() -> None:
+    parts = distillation(0.0)
+    state = parts.init(jax.random.key(0))
+    first = jax.tree.map(lambda leaf: np.asarray(leaf[0]), state.students)
+    state = parts.burn(state, jnp.int32(6))
+    draws = jax.tree.map(np.asarray, state.teacher.draws.network)
+    state, _ = parts.advance(state, jnp.int32(3))
+    wanted = holding(jax.tree.map(jnp.asarray, first), jax.tree.map(jnp.asarray, draws))
+    jax.tree.map(lambda leaf, own: np.testing.assert_array_equal(leaf[0], own), state.students, wanted)
+
+
+def test_it_takes_them_over_once_however_the_steps_are_cut() -> None:
+    parts, ends = distillation(0.5), []
+    for rounds in ([4], [1, 3], [2, 1, 1]):
+        state = parts.burn(parts.init(jax.random.key(0)), jnp.int32(6))
+        for number in rounds:
+            state, _ = parts.advance(state, jnp.int32(number))
+        ends.append(jax.tree.map(np.asarray, state.students))
+    for end in ends[1:]:
+        jax.tree.map(np.testing.assert_array_equal, end, ends[0])
