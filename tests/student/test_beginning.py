@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from darkbayes.student.loop import Distillation
 from darkbayes.teacher.stacking import at
 
 pytestmark = pytest.mark.usefixtures("strict")
+WIDE = db.mlp([13, 17, 6], 2, jax.nn.silu)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
 
 
@@ -34,7 +36,7 @@ def units(params: Any, layers: int) -> list[np.ndarray]:
 
 def test_each_of_the_networks_says_within_the_wide_one_what_it_says_alone() -> None:
     draws = drawn([4, 5], 3)
-    params = holding(db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X), draws)
+    params = holding(WIDE, WIDE.init(jax.random.key(1), X), draws, X)
     within = units(params, 2)
     for number in range(3):
         alone = units(at(number, draws), 2)
@@ -43,18 +45,28 @@ def test_each_of_the_networks_says_within_the_wide_one_what_it_says_alone() -> N
 
 
 def test_what_is_left_over_stays_as_it_was() -> None:
-    before = db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X)
-    after = holding(before, drawn([4, 5], 9))  # Room for three.
+    before = WIDE.init(jax.random.key(1), X)
+    after = holding(WIDE, before, drawn([4, 5], 9), X)  # Room for three.
     np.testing.assert_array_equal(after[0].weight[12:], before[0].weight[12:])
     np.testing.assert_array_equal(after[1].bias[15:], before[1].bias[15:])
-    for layer, own in zip(after[2:], before[2:], strict=True):
-        assert layer is own
+    assert after[3] is before[3]
 
 
 @pytest.mark.parametrize("hidden", [[14], [4, 4, 4, 4], []])
 def test_networks_that_are_wider_or_deeper_than_the_student_are_left_out(hidden: list[int]) -> None:
-    before = db.mlp([13, 17, 6], 2, jax.nn.silu).init(jax.random.key(1), X)
-    assert holding(before, drawn(hidden, 2)) is before
+    before = WIDE.init(jax.random.key(1), X)
+    assert holding(WIDE, before, drawn(hidden, 2), X) is before
+
+
+def test_what_comes_behind_large_numbers_begins_as_if_they_were_about_one() -> None:
+    draws, before = drawn([4, 5], 3), WIDE.init(jax.random.key(1), X)
+    large = (*draws[:1], eqx.tree_at(lambda layer: layer.weight, draws[1], 1e6 * draws[1].weight), *draws[2:])
+    after = holding(WIDE, before, large, X)
+    said = units(after, 2)[1]
+    size = float(np.sqrt(np.mean(said**2)))
+    assert size > 1e4
+    np.testing.assert_allclose(after[2].weight * size, before[2].weight, rtol=1e-5)
+    assert float(jnp.abs(WIDE.apply(after, X)).max()) < 10
 
 
 def distillation(rate: float) -> Distillation:
@@ -74,8 +86,8 @@ def test_it_takes_over_the_draws_at_the_end_of_the_burn_in() -> None:
     state = parts.burn(state, jnp.int32(6))
     draws = jax.tree.map(np.asarray, state.teacher.draws.network)
     state, _ = parts.advance(state, jnp.int32(3))
-    wanted = holding(jax.tree.map(jnp.asarray, first), jax.tree.map(jnp.asarray, draws))
-    jax.tree.map(lambda leaf, own: np.testing.assert_array_equal(leaf[0], own), state.students, wanted)
+    wanted = holding(parts.student.network, *jax.tree.map(jnp.asarray, (first, draws)), parts.monitor)
+    jax.tree.map(lambda leaf, own: np.testing.assert_allclose(leaf[0], own, rtol=1e-6), state.students, wanted)
 
 
 def test_it_takes_them_over_once_however_the_steps_are_cut() -> None:

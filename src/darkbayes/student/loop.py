@@ -211,7 +211,8 @@ class Distillation(eqx.Module):
         draws, students = state.teacher.draws, state.students
         if not self.student.holds_draws:
             return state
-        held = jax.vmap(lambda params: holding(params, draws.network))(students)
+        network = self.student.network
+        held = jax.vmap(lambda params: holding(network, params, draws.network, self.monitor))(students)
         now = jax.tree.map(lambda own, taken: jnp.where(state.updates == 0, taken, own), students, held)
         return state._replace(students=now)
 
