@@ -30,6 +30,8 @@ class Shape:
     step_size: float
     speedup_bar: float
     """By what factor one chain should beat PyTorch."""
+    gpu_bars: tuple[float, float] | None = None
+    """Microseconds that a step should take at most on a GPU: of one chain, and of one of many."""
     learning_rate: float = 1e-2
     chains: int = 20
     """How many chains to run in the second measurement."""
@@ -89,6 +91,7 @@ MNIST = Shape(
     jitter=0.001,
     step_size=4e-6,
     speedup_bar=1.25,
+    gpu_bars=(80.0, 18.0),
     learning_rate=5e-3,
     chains=10,
     rounds=1,

@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 
 import benchmarks
+from benchmarks import engine as engine_benchmark
 from benchmarks import export, memory, startup, streaming
+from benchmarks.images import Images, our_chain
 from benchmarks.shapes import SHAPES
 from darkbayes import cli
 from darkbayes.cli import research
 from darkbayes.errors import InvalidInput
+from darkbayes.export.pytorch import to_arrays
 
 TINY_SHAPES = tuple(
     dataclasses.replace(shape, examples=40, hidden=(3,), chains=2, thin=2, rounds=1, batch_size=shape.batch_size and 4)
     for shape in (*SHAPES[:2], dataclasses.replace(SHAPES[0], name="mnist", speedup_bar=SHAPES[2].speedup_bar))
 )
 """Two that differ, as each is compiled."""
+TINY_IMAGES = Images(depth=8, width=2, side=8, classes=3, examples=12, batch_size=4, chains=2, steps=2)
 
 
 def metrics_of(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -35,13 +39,15 @@ def metrics_of(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def engine() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.engine.PAUSE", 0.0)
-        return benchmarks.run("engine", seed=0, quiet=True, shapes=TINY_SHAPES, repetitions=2, seconds=0.01)
+        sizes: dict[str, Any] = {"shapes": TINY_SHAPES, "images": TINY_IMAGES, "repetitions": 2, "seconds": 0.01}
+        return benchmarks.run("engine", seed=0, quiet=True, **sizes)
 
 
 def test_the_engine_is_timed_with_one_and_with_many_chains(engine):
     methods = {row["method"] for row in metrics_of(engine)["us_per_step"]}
     for shape in TINY_SHAPES:
         assert sum(method.startswith(f"engine {shape.name}") for method in methods) == 2
+    assert "engine resnet-8, 2 chains, per chain" in methods
     assert all(row["mean"] > 0 for row in engine["rows"])
 
 
@@ -49,8 +55,40 @@ def test_the_engine_is_compared_with_pytorch(engine):
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs PyTorch: pip install torch")
     rows = metrics_of(engine)["speedup"]
-    assert len(rows) == len(SHAPES)
-    assert {row["bar"] for row in rows} == {8.0, 20.0, 1.25}
+    assert len(rows) == len(SHAPES) + 1
+    assert {row["bar"] for row in rows} == {8.0, 20.0, 1.25, 1.3}
+
+
+def test_on_a_gpu_a_step_has_bars_of_its_own_and_what_pytorch_cannot_capture_is_left_out(monkeypatch, capsys):
+    """On a machine without a GPU, which is where capturing fails."""
+    monkeypatch.setattr(engine_benchmark, "_on_gpu", lambda: True)
+    monkeypatch.setattr(engine_benchmark, "PAUSE", 0.0)
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU: capturing works")
+    shape = dataclasses.replace(TINY_SHAPES[0], gpu_bars=(80.0, 18.0))
+    rows = engine_benchmark.shape_rows(shape, True, seed=0, quiet=True, repetitions=1, seconds=0.01)
+    assert [(row["bar"], row["bar_is"]) for row in rows[:2]] == [(80.0, "at most"), (18.0, "at most")]
+    assert not any("CUDA graph" in row["method"] for row in rows)
+    assert "as one CUDA graph failed, and is left out: " in capsys.readouterr().err
+
+
+def test_both_libraries_take_the_same_step_on_images(monkeypatch):
+    """Of all examples and without noise, and in float32."""
+    pytorch = pytest.importorskip("benchmarks.pytorch", reason="needs PyTorch: pip install torch")
+    monkeypatch.setattr(pytorch.torch, "randint", lambda among, shape, device: pytorch.torch.arange(*shape))
+    monkeypatch.setattr(pytorch.torch, "randn_like", pytorch.torch.zeros_like)
+    images = dataclasses.replace(TINY_IMAGES, precision="float32", batch_size=TINY_IMAGES.examples, step_size=0.01)
+    x, y = images.data(seed=0)
+    chain = our_chain(images, x, y)
+    draw = chain.init(jax.random.key(0)).params
+    grads = jax.grad(chain.posterior.log_density)(draw, chain.data)
+    moved = jax.tree.map(lambda w, g: w + images.step_size / 2 * g, draw, grads)  # From rest.
+    theirs = pytorch.Chains(images, x, y, [draw.network], seed=0, backend="cpu")
+    theirs.run(1)
+    parts = theirs._parts(theirs.weights[0])
+    for name, expected in to_arrays(images.network, moved.network).items():
+        np.testing.assert_allclose(parts[name].detach().numpy(), expected, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def test_streamed_rows_are_held_to_the_memory_and_the_speed_of_those_in_memory(monkeypatch):
