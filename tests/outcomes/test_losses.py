@@ -11,6 +11,7 @@ import pytest
 from scipy import special, stats
 
 import darkbayes as db
+from darkbayes.outcomes.heads.base import Share
 from darkbayes.teacher.keeping import average_add, average_init
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -293,3 +294,16 @@ def test_the_students_prior_is_weight_decay_of_strength_gamma() -> None:
 def test_a_student_claims_no_variance_beyond_its_bounds(output: float, log_variance: float) -> None:
     predicted = db.outcomes.GaussianHead().predict(jnp.array([[0.0, output]], jnp.float32))
     np.testing.assert_allclose(np.log(predicted.distribution.variance), log_variance, rtol=1e-5)
+
+
+@pytest.mark.parametrize("output", [-1e3, -60.0, -3.0, 2.0])
+def test_the_loss_of_a_share_is_finite_however_small_it_is_and_says_which_way_to_go(output: float) -> None:
+    def loss(output: jax.Array) -> jax.Array:
+        return Share(jnp.zeros((1, 1)), output).loss(jnp.full((1, 1), 0.5))[0]
+
+    value, slope = jax.value_and_grad(loss)(jnp.full((1, 1), output))
+    assert np.isfinite(value)
+    assert float(slope[0, 0]) * (1 if output > 0 else -1) > 0  # The best is 0.
+    if output > -20:
+        share = 1 / (1 + np.exp(-output))
+        np.testing.assert_allclose(value, 0.5 * (np.log(share) + 0.5 / share), rtol=1e-5)

@@ -22,7 +22,7 @@ def holding(network: Network, params: PyTree, draws: PyTree, x: Array) -> PyTree
         params: its weights.
         draws: those of smaller networks of linear layers with the same activation, which are stacked along the first
             axis. As many of them as there is room for are taken; their last layers are left out.
-        x: inputs like those that it will see.
+        x: inputs like those that it will see, the farthest included.
 
     Returns:
         The weights with these in them: inputs reach each of the smaller networks, and none hears of another. What comes

@@ -211,8 +211,11 @@ class Distillation(eqx.Module):
         draws, students = state.teacher.draws, state.students
         if not self.student.holds_draws:
             return state
+        rows_key, query_key = jax.random.split(state.update_key)
+        context = Context(self.chain.posterior, draws, self.chain.inputs)
+        asked = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
         network = self.student.network
-        held = jax.vmap(lambda params: holding(network, params, draws.network, self.monitor))(students)
+        held = jax.vmap(lambda params: holding(network, params, draws.network, asked))(students)
         now = jax.tree.map(lambda own, taken: jnp.where(state.updates == 0, taken, own), students, held)
         return state._replace(students=now)
 

@@ -51,7 +51,8 @@ def learn_from_draws(
     if student.holds_draws:
         # Those that it holds are to be far from each other, as those of different chains are.
         order = jax.random.permutation(jax.random.fold_in(init_key, 0), len(jax.tree.leaves(teacher.draws)[0]))
-        params = holding(student.network, params, at(order, teacher.draws.network), teacher.inputs)
+        asked = ask(queries, init_key, update_key, query_batch, teacher)
+        params = holding(student.network, params, at(order, teacher.draws.network), asked)
 
     def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)

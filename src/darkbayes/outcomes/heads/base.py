@@ -179,6 +179,10 @@ class Head(eqx.Module):
             )
 
 
+STEEP = 20.0
+"""The logarithm of the ratio of two variances beyond which a loss goes on along a straight line."""
+
+
 class Share(NamedTuple):
     """The aleatoric part of a variance, as a share of it that one output of a student stands for."""
 
@@ -197,5 +201,11 @@ class Share(NamedTuple):
         return jnp.exp(self.log_aleatoric), jnp.exp(log_epistemic)
 
     def loss(self, variance: Array) -> Array:
-        """An exponential log likelihood of the draws' mean variance: least there, on every scale; ``[batch]``."""
-        return 0.5 * jnp.sum(self.log_aleatoric + variance * jnp.exp(-self.log_aleatoric), axis=-1)
+        """An exponential log likelihood of the draws' mean variance: least there, on every scale; ``[batch]``.
+
+        Where the part is too small by many orders of magnitude, as a student's may be at its first questions, it goes
+        on along a straight line: it would be infinite otherwise.
+        """
+        least = jnp.maximum(self.log_aleatoric, jnp.log(variance) - STEEP)
+        ratio = variance * jnp.exp(-least) * (1.0 + least - self.log_aleatoric)
+        return 0.5 * jnp.sum(self.log_aleatoric + ratio, axis=-1)
