@@ -11,7 +11,6 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,8 +102,7 @@ def describe(content: bytes) -> Described:
     if named is not None and named != _hash(body):
         raise InvalidInput("it is damaged: its contents do not match its checksum")
     model = _message(content)
-    properties = _properties(model)
-    _check_version(properties, sealed=named is not None)
+    properties = _properties(model, sealed=named is not None)
     for number, what in ((20, "training"), (25, "functions of its own")):
         if number in model:
             raise InvalidInput(f"it holds {what}, which no student has")
@@ -172,16 +170,6 @@ def start_session(content: bytes, refusal: str, threads: int | None = None) -> A
         raise InvalidInput(f"{refusal} ({first_line(problem)})") from None
 
 
-def _check_version(properties: dict[str, str], *, sealed: bool) -> None:
-    version = properties.get(VERSION)
-    if version is None or not re.match(r"\d+\.\d+", version):
-        raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
-    if not sealed and not version.startswith(UNSEALED):
-        raise InvalidInput(
-            f"it is damaged or was changed: it has no hash, which darkbayes {version[:20]} ends files with"
-        )
-
-
 def _check_numbers(what: str, given: list[Any], allowed: range) -> None:
     for number in given:
         if number not in allowed:
@@ -232,11 +220,19 @@ def _port(content: bytes) -> tuple[str, Port]:
     return _text(value, 1), Port(ELEMENTS[kind], tuple(sides))
 
 
-def _properties(model: Message) -> dict[str, str]:
+def _properties(model: Message, *, sealed: bool) -> dict[str, str]:
     pairs = [(_text(pair, 1), _text(pair, 2)) for pair in map(_message, model.get(14, []))]
-    if len(dict(pairs)) < len(pairs):
+    properties = dict(pairs)
+    if len(properties) < len(pairs):
         raise InvalidInput("it says the same thing of itself twice")
-    return dict(pairs)
+    version = properties.get(VERSION)
+    if version is None or not re.match(r"\d+\.\d+", version):
+        raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
+    if not sealed and not version.startswith(UNSEALED):
+        raise InvalidInput(
+            f"it is damaged or was changed: it has no hash, which darkbayes {version[:20]} ends files with"
+        )
+    return properties
 
 
 # The wire format of protobuf (https://protobuf.dev/programming-guides/encoding).
@@ -246,27 +242,22 @@ def _message(content: Any) -> Message:
     if not isinstance(content, bytes):
         raise InvalidInput(NUMBER)
     fields: Message = {}
-    for number, value in _fields(content):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     place = 0
     while place < len(content):
         tag, place = _varint(content, place)
         number, kind = tag >> 3, tag & 7
         if kind == 0:
             value, place = _varint(content, place)
-            yield number, value - (1 << 64) * (value >> 63)
+            fields.setdefault(number, []).append(value - (1 << 64) * (value >> 63))
             continue
         size = {1: 8, 5: 4}.get(kind)
         if kind == 2:
             size, place = _varint(content, place)
         if size is None or number == 0 or place + size > len(content):
             raise InvalidInput(f"{NOT_ONNX}: what it holds does not fit together")
-        yield number, content[place : place + size]
+        fields.setdefault(number, []).append(content[place : place + size])
         place += size
+    return fields
 
 
 def _field(number: int, value: int | bytes) -> bytes:

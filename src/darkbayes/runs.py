@@ -39,7 +39,7 @@ from darkbayes.checkpoints import (
     checkpoint_steps,
     load_checkpoint,
     named_leaves,
-    plain_array,
+    plain,
     restored_arrays,
     save_checkpoint,
     save_shards,
@@ -201,7 +201,7 @@ class Run:
         else:
             stored = load_checkpoint(checkpoint, state)
         if stored is not None:
-            if not np.array_equal(plain_array(stored[0].update_key), plain_array(state.update_key)):
+            if not np.array_equal(plain(stored[0].update_key), plain(state.update_key)):
                 raise RunError(f"{checkpoint} was made with another seed: choose another folder")
             state, start = stored
         metrics = self._by_first(lambda: _metrics_until(folder / "metrics.jsonl", start)) or Path(os.devnull)
