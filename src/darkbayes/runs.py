@@ -154,10 +154,15 @@ class Run:
             changes = ", ".join(f"{name} is {stored.get(name)!r}, not {wanted.get(name)!r}" for name in names)
             raise RunError(f"{self.path} {what} ({changes}): choose another folder")
 
-    def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
-        """The arrays stored under `name`, computed only if an earlier call did not get to store them."""
+    def once(self, name: str, compute: Callable[[], dict[str, Any]], wanted: bool = True) -> dict[str, np.ndarray]:
+        """The arrays stored under `name`, computed only if an earlier call did not get to store them.
+
+        Where they are not `wanted` nothing is computed, and there may be none.
+        """
         path = self.path / f"{name}.safetensors"
         if not path.exists():
+            if not wanted:
+                return {}
             began = time.time()
             arrays = compute()
             self.took(name, time.time() - began)

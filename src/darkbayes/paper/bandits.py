@@ -37,7 +37,7 @@ import darkbayes as db
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.paper.agents import AGENTS, AgentSettings, BanditProblem, History
-from darkbayes.paper.common import Row
+from darkbayes.paper.common import Row, named_key
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
@@ -116,7 +116,7 @@ def play(run: db.Run, preset: BanditsPreset, dataset: str, method: str, trials: 
     history = History(problem)
     # Every arm is tried in turn first, by all agents alike.
     history.act(np.tile(np.arange(preset.first * problem.arms) % problem.arms, (trials, 1)))
-    agent = AGENTS[method](preset, history, jax.random.fold_in(jax.random.key(seed), zlib.crc32(method.encode())))
+    agent = AGENTS[method](preset, history, named_key(jax.random.key(seed), method))
     with progress_bar(f"{dataset}, {method}", preset.contexts, quiet=run.quiet, unit="contexts") as show:
         while history.number < preset.contexts:
             agent.learn()
@@ -137,9 +137,8 @@ def reproduce(run: db.Run, preset: BanditsPreset, trials: int, seed: int) -> lis
     rows, figure = [], {}
     for dataset in DATASETS:
         for method in METHODS:
-            name = f"{dataset}-{method.replace(' ', '-')}"
-            if dataset in preset.datasets or (run.path / f"{name}.safetensors").exists():
-                arrays = run.once(name, partial(play, run, preset, dataset, method, trials, seed))
+            compute = partial(play, run, preset, dataset, method, trials, seed)
+            if arrays := run.once(f"{dataset}-{method.replace(' ', '-')}", compute, dataset in preset.datasets):
                 rows.append(row(method, "regret", list(arrays["regret"])) | {"dataset": dataset})
                 figure[f"{dataset}.{method}"] = arrays["curve"]
     write_arrays(run.path / "figure.safetensors", figure)

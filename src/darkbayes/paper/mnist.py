@@ -236,6 +236,10 @@ class MnistExperiment:
             "ensemble": {"ensemble": (Ensemble(member, settings.ensemble_size), 1)},
         }
 
+    def known_comparators(self) -> dict[str, tuple[Any, int]]:
+        """The same by method, whichever of them are fitted together."""
+        return {name: part for parts in self.comparators().values() for name, part in parts.items()}
+
     def fitted(self, methods: dict[str, tuple[Any, int]], key: Key) -> dict[str, Any]:
         method, x = next(iter(methods.values()))[0], self.held_out.x
         predict = fit_trials(method, key, self.trials, self.data, axis=None)

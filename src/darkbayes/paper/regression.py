@@ -4,7 +4,6 @@ Inputs and targets are standardised on the training part of each split; scores a
 """
 
 import dataclasses
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInferenc
 from darkbayes.metrics import coverage, crps
 from darkbayes.outcomes.heads.base import Head, Likelihood
 from darkbayes.paper import common
-from darkbayes.paper.common import fit_trials, part, scored, trained
+from darkbayes.paper.common import fit_trials, named_key, part, scored, trained
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
@@ -205,7 +204,7 @@ class RegressionExperiment:
 
     def _key(self, name: str) -> Key:
         """A key for each method, whichever others are run."""
-        return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
+        return named_key(self.key, name)
 
 
 def path_of(name: str) -> str:
