@@ -160,14 +160,7 @@ def _unsealed(content: bytes) -> tuple[bytes, bytes | None]:
 
 
 def describe(content: bytes) -> Described:
-    """What an ONNX file says of itself, if it is whole and holds nothing but a student's graph.
-
-    Args:
-        content: the file's bytes.
-
-    Returns:
-        Its properties, inputs and outputs.
-    """
+    """What an ONNX file says of itself, if it is whole and holds nothing but a student's graph."""
     if len(content) > LARGEST:
         raise InvalidInput(f"it has {len(content):,} bytes, and no ONNX file has more than {LARGEST:,}")
     body, named = _unsealed(content)
@@ -198,12 +191,8 @@ def describe(content: bytes) -> Described:
 def from_encoded(content: bytes, width: int) -> bytes | None:
     """The part of a student's graph that begins at `ENCODED`: the network, without what makes its inputs of columns.
 
-    Args:
-        content: a file that `describe` has looked through.
-        width: how many inputs the network has.
-
-    Returns:
-        An ONNX file whose one input that value is; None if the file does not name it, or it is not all that is read.
+    Of a file that `describe` has looked through, it is an ONNX file whose one input, of this width, that value is; None
+    if the file does not name it, or it is not all that is read.
     """
     model = Message(content)
     graph, kept, lost = Message(model[7][0]), [], {ENCODED}

@@ -56,16 +56,8 @@ def importance(
 ) -> list[dict[str, Any]]:
     """What each column is worth on rows held out, the most first, in a form for JSON.
 
-    Args:
-        columns: their names.
-        frame: the rows.
-        truth: of these rows.
-        predict: makes predictions.
-        seed: where the randomness comes from.
-
-    Returns:
-        For each `column` the log likelihood a row that is lost, `mean` with its standard error `se`, when its values
-        are exchanged between rows.
+    For each `column` it is the log likelihood a row that is lost, `mean` with its standard error `se`, when its values
+    are exchanged between rows.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(truth))[:MOST_ROWS]

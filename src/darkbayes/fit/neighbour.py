@@ -59,14 +59,9 @@ class Trees:
 
 
 def neighbour(prepared: Prepared, seed: int) -> Prediction | None:
-    """What gradient boosting says of the rows held out; None of images, and where scikit-learn is missing.
+    """What gradient boosting says of the rows held out, in the target's own unit.
 
-    Args:
-        prepared: the rows.
-        seed: where the randomness comes from.
-
-    Returns:
-        The prediction, in the target's own unit.
+    None of images, and where scikit-learn is missing.
     """
     known = isinstance(prepared.schema, TableSchema) and prepared.held_out is not None
     if not known or importlib.util.find_spec("sklearn") is None:

@@ -76,14 +76,8 @@ class Options:
 def for_images(options: Options, shape: tuple[int, ...], images: int, network: str = "auto") -> tuple[Options, str]:
     """The options of a fit to images, with what follows from their size and the device where it is not given.
 
-    Args:
-        options: those given.
-        shape: channels, height and width of an image, or one number of features of a backbone.
-        images: how many there are.
-        network: one of those for images, or "auto".
-
-    Returns:
-        The options, and the choice in one line.
+    The `shape` is that of an image, or one number of features of a backbone; `network` is one of those for images, or
+    "auto". Also returns the choice in one line.
     """
     if len(shape) == 1:
         return dataclasses.replace(

@@ -53,16 +53,9 @@ class Prepared(NamedTuple):
 
 
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows to train on and of those to hold out, at random.
+    """Indices of the rows to train on and of a share to hold out, at random, both in order.
 
-    Args:
-        rows: how many there are.
-        share: of them to hold out.
-        seed: where the randomness comes from.
-        strata: what each row is, where both parts are to have some of each; one row of each trains in any case.
-
-    Returns:
-        Both, in order.
+    Where `strata` say what each row is, both parts have some of each; one row of each trains in any case.
 
     >>> labels = np.array(["a", "b"] * 10)
     >>> train, held = hold_out(20, 0.2, seed=0, strata=labels)
@@ -91,15 +84,7 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
 
 
 def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
-    """What rows count for, as numbers; what cannot be is refused.
-
-    Args:
-        name: what messages call the weights.
-        values: one for each row.
-        rows: how many there are.
-
-    Returns:
-        The weights.
+    """What rows count for, as numbers; what cannot be is refused under this name.
 
     >>> check_weights("sample_weight", [1, 0.5, 2], 3).tolist()
     [1.0, 0.5, 2.0]
@@ -136,19 +121,10 @@ def infer_schema(
     ignore: Sequence[str] = (),
     chosen: bool = False,
 ) -> Read:
-    """What a network reads and predicts, and how it was decided.
+    """What a network reads and predicts, and how it was decided, every choice in words.
 
-    Args:
-        table: from `read_table` or `from_columns`.
-        targets: the columns to predict.
-        kind: what they are.
-        usable: indices of the rows that have a target.
-        rows: those of them that train; statistics are of these alone.
-        ignore: columns to leave out.
-        chosen: whether somebody chose the columns to predict from.
-
-    Returns:
-        The schema, and every choice in words.
+    Of the `usable` rows, which have a target, those in `rows` train: statistics are of these alone. Where somebody has
+    `chosen` the columns to predict from, one that counts the rows is read as well.
     """
     inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
     columns = target_columns(table, targets, usable)
@@ -268,17 +244,7 @@ def fingerprint(path: Path) -> str:
 
 
 def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
-    """Split images by class, and standardise them by those that train.
-
-    Args:
-        folder: the images.
-        root: where they lie.
-        held_out: the share of them to hold out.
-        seed: where the split comes from.
-
-    Returns:
-        What a fit needs.
-    """
+    """Split images, which lie below `root`, by class, and standardise them by those that train."""
     train, held = hold_out(len(folder.labels), held_out, seed, folder.labels)
     target = ClassTarget("class", folder.classes, "integer" if folder.numbered else "text")
     schema = infer_image_schema(folder, target, train)

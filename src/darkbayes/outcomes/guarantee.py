@@ -62,14 +62,7 @@ def rank(rows: int, level: float) -> int:
 
 
 def calibrated(scores: np.ndarray, level: float) -> Guarantee:
-    """The guarantee that rows give.
-
-    Args:
-        scores: of the rows' truths, ``[rows, outputs]``.
-        level: what is asked for.
-
-    Returns:
-        The guarantee, of each output by itself.
+    """The guarantee that rows give, of each output by itself, by the scores of their truths ``[rows, outputs]``.
 
     >>> round(calibrated(np.arange(20.0)[:, None], 0.9).bounds[0], 6)
     18.000018

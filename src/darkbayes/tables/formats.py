@@ -24,18 +24,7 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encoding: str | None) -> Loaded:
-    """The columns of a file of one of `READERS`.
-
-    Args:
-        path: the file.
-        kind: which of them it is.
-        query: what to ask of a database.
-        sheet: the name of a spreadsheet's sheet.
-        encoding: of a text.
-
-    Returns:
-        Its columns, and what was guessed, in words.
-    """
+    """The columns of a file of one of `READERS`, and what was guessed, in words."""
     if query is not None and kind not in ("sqlite", "duckdb"):
         raise InvalidInput(f"{path} is no database: leave out the query {quoted(query)}")
     if sheet is not None and kind != "xlsx":

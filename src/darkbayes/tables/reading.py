@@ -15,13 +15,7 @@ from darkbayes.tables.opening import CsvRows, FilePath, Layout, Rows, joined_cel
 def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = None, **layout: Unpack[Layout]) -> Table:
     r"""Read a file, or several with the same columns: CSV, Parquet, and those of `formats`; they may be compressed.
 
-    Args:
-        path: the file, or several.
-        wishes: what the columns are, where it is not to be guessed.
-        **layout: how the file is laid out, where it is not to be found out.
-
-    Returns:
-        The table.
+    What the columns are, and how the file is laid out, is found out where `wishes` and `layout` do not say it.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -241,14 +241,7 @@ def write_store(
 ) -> None:
     """Pack the rows of a file, shuffle them and write them into the part of a store that is being made.
 
-    Args:
-        folder: where the store is being made.
-        packing: how rows are packed.
-        batches: the rows, with their targets.
-        leave_out: the lines of rows that are held out.
-        expected: about how many rows there are, or somewhat more.
-        seed: where the order comes from.
-        **facts: what else to note.
+    Rows of the lines `leave_out` are held out; about `expected` there are, or somewhat fewer; `facts` are noted.
     """
     buckets = int(np.clip(-(-expected * packing.width * 4 // BUCKET), 1, MOST_BUCKETS))
     # Not the numbers that drew the sample.
@@ -284,15 +277,9 @@ def write_store(
 
 
 def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None]) -> Store:
-    """A store, made only if an earlier call did not get to make it.
+    """A store, whole and checked, made only if an earlier call did not get to make it: by `make`, in a folder beside.
 
-    Args:
-        folder: of the store.
-        made_of: what tells it from others.
-        make: makes it in a folder beside.
-
-    Returns:
-        The store, whole and checked.
+    What it is `made_of` tells it from others.
     """
     remedy = f"choose another folder, or delete {folder}"
     found = folder.exists()

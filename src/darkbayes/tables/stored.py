@@ -23,15 +23,7 @@ MOST = sys.float_info.max
 
 
 def schema_to_json(schema: Schema, *, sealed: bool = False) -> dict[str, Any]:
-    """A schema as a JSON file holds it.
-
-    Args:
-        schema: the schema.
-        sealed: whether it goes into a file that has a hash of its own.
-
-    Returns:
-        Its parts with their format and hash, from which `schema_from_json` makes the same again.
-    """
+    """A schema as a JSON file holds it: its parts, their format, and their hash unless the file is `sealed` itself."""
     parts = {FORMAT: PRESENT_FORMAT} | _without_nothing(schema_to_dict(schema))
     return parts if sealed else {HASH: _hash(parts)} | parts
 
@@ -46,14 +38,7 @@ def _without_nothing(value: Any) -> Any:
 
 
 def schema_from_json(stored: Any) -> Schema:
-    """The schema that a JSON file holds, if it is whole and means something.
-
-    Args:
-        stored: what `schema_to_json` returned, or what darkbayes 0.1 wrote.
-
-    Returns:
-        The schema.
-    """
+    """The schema that a JSON file holds, by `schema_to_json` or darkbayes 0.1, if it is whole and means something."""
     if not isinstance(stored, dict):
         raise InvalidInput("its schema is no object")
     parts = {name: value for name, value in stored.items() if name != HASH}
@@ -78,14 +63,7 @@ def schema_from_json(stored: Any) -> Schema:
 
 
 def read_schema(path: Path) -> Schema:
-    """The schema in a run's folder.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        The schema.
-    """
+    """The schema in a run's folder."""
     try:
         return schema_from_json(read_json(path))
     except InvalidInput as problem:
