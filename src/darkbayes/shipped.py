@@ -56,7 +56,10 @@ class Shipped:
     def _check_ports(self, described: Described) -> None:
         """Refuse a graph that reads or computes something else than its schema says."""
         matrices = self.schema.matrices(self._no_values)
-        wanted = {name: Port(_element(values), (None, *values.shape[1:])) for name, values in matrices.items()}
+        wanted = {
+            name: Port(None if values.dtype == object else values.dtype.type, (None, *values.shape[1:]))
+            for name, values in matrices.items()
+        }
         if described.inputs != wanted:
             raise InvalidInput(f"it reads {_listed(described.inputs)}, and its schema names {_listed(wanted)}")
         if lost := sorted(set(self.schema.target.outputs) - set(described.outputs)):
@@ -196,10 +199,6 @@ def _schema(properties: dict[str, str]) -> Any:
         return schema_from_json(json.loads(properties[SCHEMA]))
     except (json.JSONDecodeError, RecursionError) as problem:
         raise InvalidInput(f"its schema cannot be read ({problem})") from None
-
-
-def _element(values: np.ndarray) -> Any:
-    return None if values.dtype == object else values.dtype.type
 
 
 def _listed(ports: dict[str, Port]) -> str:

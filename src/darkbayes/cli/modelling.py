@@ -157,6 +157,7 @@ class Fit:
     def _run(self) -> None:
         common.require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
         common.check_seed(self.seed)
+        time_budget = common.seconds(self.time_budget)
         if not 0.0 <= self.held_out < 1.0:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
@@ -183,7 +184,7 @@ class Fit:
         check_folder(out, resume=self.resume)
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
-        options = Options(time_budget=common.seconds(self.time_budget), **chosen)
+        options = Options(time_budget=time_budget, **chosen)
         keep_compiled()
         sha256 = " ".join(fingerprint(path) for path in self.source)
         prepared = self._prepared(out, sha256)
@@ -278,13 +279,14 @@ class Fit:
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
         task: Any = {"task": self.task, "likelihood": self.likelihood}
+        layout = common.layout(self)
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
         if (out / STORE).exists() or loaded_size(self.source) > memory:
             apart = ("weights", "class_weight", "distributed")
             self._refuse_given(apart, f"a table of more than {memory / 1e9:.3g} GB (--memory)")
-            how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": common.layout(self)}
+            how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": layout}
             return prepare_streamed(self.source, self.target, out, memory=memory, sha256=sha256, **how)
-        table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
+        table = read_table(self.source, wishes=self._wishes(), **layout)
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 

@@ -66,7 +66,13 @@ def drift(prepared: Prepared) -> list[dict[str, Any]]:
     if not isinstance(schema, TableSchema) or frame is None:
         return []
     target: Any = schema.target
-    columns = {column.name: _parts(column, frame) for column in schema.columns}
+    columns: dict[str, list[np.ndarray]] = {}
+    for column in schema.columns:
+        values = frame[column.name]
+        if isinstance(column, Category):
+            columns[column.name] = [(values == category).astype(np.float64) for category in column.categories]
+        else:
+            columns[column.name] = [np.asarray(values, np.float64)]
     columns[target.name] = list(target.indicators(np.asarray(prepared.train.y)).T)
     third = len(prepared.train.x) // 3
     if third < 2:
@@ -77,13 +83,6 @@ def drift(prepared: Prepared) -> list[dict[str, Any]]:
     sizes = {name: max(_distance(part[:third], part[-third:]) for part in parts) for name, parts in columns.items()}
     order = sorted((name for name, size in sizes.items() if size > least), key=lambda name: -sizes[name])
     return [{"column": name, "by": sizes[name]} for name in order]
-
-
-def _parts(column: Any, frame: Frame) -> list[np.ndarray]:
-    """A column as one or more of numbers."""
-    if not isinstance(column, Category):
-        return [np.asarray(frame[column.name], np.float64)]
-    return [(frame[column.name] == category).astype(np.float64) for category in column.categories]
 
 
 def _distance(first: np.ndarray, last: np.ndarray) -> float:

@@ -63,9 +63,13 @@ def export_folder(
     whole = "backbone" in read_json(folder / "fit.json")
     after = " of what comes after the backbone" if whole else ""
     if kind == "torch":
+        import torch
+
         from darkbayes.export import to_state_dict
 
-        write_bytes(path, _torch_bytes(to_state_dict(student.network, params)))
+        buffer = io.BytesIO()
+        torch.save(to_state_dict(student.network, params), buffer)
+        write_bytes(path, buffer.getvalue())
         return [f"{path}: a state dict{after}, for torch.load(path, weights_only=True)"]
     if kind == "safetensors":
         if path != folder / "student.safetensors":
@@ -110,11 +114,3 @@ def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
             collected.add(shipped.predict(batch.inputs), target.truth(batch.target))
     whole, quantised = (collected.result()["log_likelihood"].value for collected in scores)
     return whole - quantised
-
-
-def _torch_bytes(state: dict[str, Any]) -> bytes:
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()

@@ -91,7 +91,10 @@ def image_features(
 ) -> np.ndarray:
     """The features of all images, ``[images, features]``; those in the folder, or one beside it, are not computed."""
     path = folder / FEATURES.format(backbone.key[:16])
-    known = _known([path, *folder.parent.glob(f"*/{path.name}")])
+    known: Known = {}
+    for there in filter(Path.is_file, [path, *folder.parent.glob(f"*/{path.name}")]):
+        stored = read_arrays(there)
+        known |= dict(zip((bytes(one).hex() for one in stored["hashes"]), stored["features"], strict=True))
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files.paths]
     new = [place for place, one in enumerate(hashes) if one not in known]
     saved = time.time()
@@ -107,14 +110,6 @@ def image_features(
     known = {one: known[one] for one in hashes}
     _keep(path, known)
     return np.stack([known[one] for one in hashes])
-
-
-def _known(paths: list[Path]) -> Known:
-    known: Known = {}
-    for path in filter(Path.is_file, paths):
-        stored = read_arrays(path)
-        known |= dict(zip((bytes(one).hex() for one in stored["hashes"]), stored["features"], strict=True))
-    return known
 
 
 def _keep(path: Path, known: Known) -> None:

@@ -190,10 +190,8 @@ def prepare_table(
         notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]
     frames = [frame_of(table, schema, rows) for rows in (train, held)]
     values = [target_of(table, schema, rows) for rows in (train, held)]
-    data: list[Any] = [
-        as_data(schema.encode(frame), target.encode(y)) if len(y) else None
-        for frame, y in zip(frames, values, strict=True)
-    ]
+    encoded = [(schema.encode(frame), target.encode(y)) for frame, y in zip(frames, values, strict=True)]
+    data: list[Any] = [as_data(*both) if len(both[1]) else None for both in encoded]
     if balanced:
         counts[train] *= _balanced(values[0], targets, kind)
         notes.append(

@@ -17,7 +17,7 @@ from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import lock_folder
 from darkbayes.fit.prepare import Prepared, prepare_table
 from darkbayes.tables.cells import arrow
-from darkbayes.tables.decoding import first_bytes
+from darkbayes.tables.decoding import read_content
 from darkbayes.tables.formats import kind_of
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import parts_in
@@ -87,23 +87,21 @@ def loaded_size(sources: Sequence[Path]) -> float:
     size = 0.0
     for path in [file for source in sources for file in parts_in(source) or [source]]:
         kind = kind_of(path)
-        if kind not in LOADED:
+        if kind == "csv":
+            with path.open("rb") as file:
+                first = file.read(3)
+            size += LOADED[kind] * path.stat().st_size * (1.0 if read_content(path, 3) == first else PACKED)
+        elif kind == "parquet":
+            try:
+                about = arrow().parquet.read_metadata(path)
+            except arrow().ArrowException:
+                continue  # Whoever reads the rows says what is wrong with it.
+            packed = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+            # Of its columns, eight to a cell at least.
+            size += LOADED[kind] * max(packed, 8 * about.num_rows * about.num_columns)
+        else:
             return 0.0
-        size += LOADED[kind] * _unpacked(path, kind)
     return size
-
-
-def _unpacked(path: Path, kind: str) -> float:
-    """The bytes of a table that is not compressed; of the columns of a Parquet file, eight to a cell at least."""
-    if kind == "csv":
-        with path.open("rb") as file:
-            return path.stat().st_size * (1.0 if first_bytes(path).startswith(file.read(3)) else PACKED)
-    try:
-        about = arrow().parquet.read_metadata(path)
-    except arrow().ArrowException:
-        return 0.0  # Whoever reads the rows says what is wrong with it.
-    packed = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-    return max(packed, 8 * about.num_rows * about.num_columns)
 
 
 def prepare_streamed(

@@ -69,10 +69,10 @@ def _content(stream: BinaryIO, head: bytes, path: Path) -> Any:
     return stream
 
 
-def first_bytes(source: Source, number: int = 512) -> bytes:
-    """Those of the content, unpacked."""
+def read_content(source: Source, most: int = -1) -> bytes:
+    """The bytes of a file, unpacked: all, or so many of the first."""
     with unpacked(source) as (_, content):
-        return content.read(number)
+        return content.read(most)
 
 
 class Decoded:
