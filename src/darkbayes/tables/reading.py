@@ -1,11 +1,12 @@
 """Tables read from files into memory, for fitting; `read_batches` is for files of any size."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from darkbayes.errors import InvalidInput
+from darkbayes.tables.cells import arrow, text_of
 from darkbayes.tables.columns import Table, first_of, guessed_table
 from darkbayes.tables.csvfile import BadRow
 from darkbayes.tables.guessing import Wishes
@@ -41,3 +42,31 @@ def refuse_bad(rows: Rows, bad: Sequence[BadRow]) -> None:
         separates = f" ({rows.delimiter!r} was taken to separate columns)" if isinstance(rows, CsvRows) else ""
         remedy = "Put quotes around text that holds it, or correct these lines"
         raise InvalidInput(f"{rows.name}: {first_of(bad)}{separates}. {remedy}")
+
+
+def rows_at(
+    source: FilePath | bytes | Sequence[FilePath], places: Sequence[int], **layout: Unpack[Layout]
+) -> dict[str, Any]:
+    r"""The rows at these places of a file, in the order of the places.
+
+    All columns are read, also those that no model reads, as arrays of Arrow. Places are lines of a CSV file, or numbers
+    of rows of others, as `read_batches` counts them. Cells of a CSV file are texts, null where a value is missing.
+
+    >>> rows = rows_at(b"name,size\nann,1.50\nbob,NA\ncid,3\n", [4, 3])
+    >>> {name: column.to_pylist() for name, column in rows.items()}
+    {'name': ['cid', 'bob'], 'size': ['3', None]}
+    """
+    rows, wanted = open_rows(source, **layout), np.asarray(places, np.int64)
+    parts, lines = [], []
+    for part in rows.parts(rows.names):
+        kept = np.flatnonzero(np.isin(part.lines, wanted))
+        if len(kept) or not parts:
+            parts.append({name: cells.take(kept) for name, cells in part.cells.items()})
+            lines.append(part.lines[kept])
+    at = {line: row for row, line in enumerate(np.concatenate(lines).tolist())}
+    order = np.asarray([at[place] for place in wanted.tolist()], np.int64)
+    chosen = {name: joined_cells([part[name] for part in parts]).take(order) for name in rows.names}
+    return {
+        name: arrow().array(map(text_of, cells.tolist()), "string") if isinstance(cells, np.ndarray) else cells
+        for name, cells in chosen.items()
+    }
