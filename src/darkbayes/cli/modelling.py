@@ -182,10 +182,10 @@ class Fit:
         name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
         out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
+        keep_compiled()
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=time_budget, **chosen)
-        keep_compiled()
         sha256 = " ".join(fingerprint(path) for path in self.source)
         prepared = self._prepared(out, sha256)
         if not isinstance(prepared.schema, TableSchema):
@@ -279,7 +279,7 @@ class Fit:
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
         task: Any = {"task": self.task, "likelihood": self.likelihood}
-        layout = common.layout(self)
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
         if (out / STORE).exists() or loaded_size(self.source) > memory:
             apart = ("weights", "class_weight", "distributed")
@@ -335,7 +335,8 @@ class Predict:
 
         shipped = Shipped(self.folder)
         level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, **common.layout(self))
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
+        batches = shipped.batches(self.source, on_bad=self.on_bad, **layout)
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
@@ -378,7 +379,8 @@ class Evaluate:
         from darkbayes.shipped import Shipped
 
         shipped = Shipped(self.folder)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, **common.layout(self))
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
+        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, **layout)
         target = shipped.schema.target
         scores, inside, apart = Scores(repr(target.name)), Scores(repr(target.name)), 0
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:

@@ -52,7 +52,6 @@ class Options:
                 raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
             for width in widths:
                 require_count(f"a width in {name}", width)
-            check_widths(self.network, widths)
         if self.activation is not None and self.activation not in ACTIVATIONS:
             raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         require_count("chains", self.chains)
@@ -63,6 +62,9 @@ class Options:
             require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
+        for widths in (self.hidden, self.student_hidden):
+            if widths is not None:
+                check_widths(self.network, widths)
 
     def model(self, target: Target) -> Model:
         """The model that these options name; where they leave it open, the simplest."""

@@ -238,10 +238,10 @@ class QuantityTarget(Target):
         columns, percent = {}, f"{100 * level:g}"
         for place, name in enumerate(self.names):
             own, prefix = prediction.output(place), f"{name}_" if len(self.names) > 1 else ""
+            low, high = own.interval(level)
             noise, doubt = (np.sqrt(part) for part in own.parts)
             moments = {kind: point[:, 0] for kind, point in own.points.items()}
             moments |= {"std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
-            low, high = own.interval(level)
             moments |= {f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
             columns |= {prefix + column: values for column, values in moments.items()}
         return columns

@@ -41,6 +41,13 @@ def write_fitted(folder: Path) -> Path:
     run = read_run(folder)
     about, form = run.words, run.facts.get("transform", "")
     outputs = [] if run.held is None else about.outputs(run.held)
+    worth = run.facts.get("importance", [])[:MOST_WORTH]
+    lost = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in worth]
+    lines = [line for line in run.curve if line["kl"] is not None]
+    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
+    learning = None
+    if len(lines) >= LEAST_CURVE:
+        learning = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
     return write_page(
         folder / "report.html",
         "fit.html",
@@ -52,12 +59,12 @@ def write_fitted(folder: Path) -> Path:
         teachers=teachers,
         metrics=METRICS,
         scores=pivot(run.results | {"rows": run.results["rows"] + run.facts.get("neighbour", {}).get("rows", [])}),
-        worth=_worth(run),
+        worth=PageTable("", ["column", "log likelihood lost"], lost, []) if lost else None,
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),
         along=_cards(run.along),
         least_sure=_least_sure(run, outputs),
         fidelity=_cards([(own, picture) for own, one in outputs for picture in (own.answers(one), own.doubts(one))]),
-        learning=_learning(run),
+        learning=learning,
         excursions=excursions(run.excursions) if run.excursions else None,
         form=form,
         # The form of the target has a line of its own.
@@ -85,21 +92,6 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[tuple[str, Drawing
     titles = (f"{own.name}: {picture.title}" if several else picture.title for own, picture in pictures)
     pairs = zip(titles, (picture for _, picture in pictures), strict=True)
     return [(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
-
-
-def _worth(run: FittedRun) -> PageTable | None:
-    """What each column is worth, where that was measured."""
-    each = run.facts.get("importance", [])[:MOST_WORTH]
-    rows = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in each]
-    return PageTable("", ["column", "log likelihood lost"], rows, []) if rows else None
-
-
-def _learning(run: FittedRun) -> Drawing | None:
-    """How the student learned, as far as it is known."""
-    lines = [line for line in run.curve if line["kl"] is not None]
-    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
-    enough = len(lines) >= LEAST_CURVE
-    return learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE) if enough else None
 
 
 def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
