@@ -42,7 +42,12 @@ class Shipped:
         try:
             # Before onnxruntime sees a byte of it.
             described = describe(content)
-            self.schema = _schema(described.properties)
+            if SCHEMA not in described.properties:
+                raise InvalidInput("it does not say what its inputs mean")
+            try:
+                self.schema = schema_from_json(json.loads(described.properties[SCHEMA]))
+            except (json.JSONDecodeError, RecursionError) as problem:
+                raise InvalidInput(f"its schema cannot be read ({problem})") from None
             self.version = described.properties[VERSION]
             self._outputs = list(described.outputs)
             self._check_ports(described)
@@ -190,15 +195,6 @@ class Shipped:
         if isinstance(self.schema, TableSchema):
             return {column.name: np.empty(0, object) for column in self.schema.columns}
         return np.empty((0, *self.schema.shape), np.float32)
-
-
-def _schema(properties: dict[str, str]) -> Any:
-    if SCHEMA not in properties:
-        raise InvalidInput("it does not say what its inputs mean")
-    try:
-        return schema_from_json(json.loads(properties[SCHEMA]))
-    except (json.JSONDecodeError, RecursionError) as problem:
-        raise InvalidInput(f"its schema cannot be read ({problem})") from None
 
 
 def _listed(ports: dict[str, Port]) -> str:

@@ -70,6 +70,34 @@ class PageTable(NamedTuple):
     rows: list[list[str]]
     notes: list[str]
 
+    def parts(self, width: int) -> "Iterator[PageTable]":
+        """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
+        corner, *columns = zip(self.header, *self.rows, strict=True)
+        labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
+        start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
+        together: list[list[tuple[str, ...]]] = []  # A bar stays with its metric, and ours with the paper's.
+        for column in columns:
+            if together and (column[0] == "bar" or together[-1][-1][0].endswith(", paper")):
+                together[-1].append(column)
+            else:
+                together.append([column])
+        parts, used = [[]], start
+        for group in together:
+            needed = sum(2 + _width(column[0], column[1:]) for column in group)
+            if parts[-1] and used + needed > width:
+                parts.append([])
+                used = start
+            parts[-1] += group
+            used += needed
+        for part in parts:
+            header, *rows = (list(line) for line in zip(corner, *part, strict=True))
+            yield self._replace(header=header, rows=[row for row in rows if any(row[1:])])
+
+
+def _width(heading: str, cells: Sequence[str]) -> int:
+    """How wide a column must be; long headings are broken between words."""
+    return max(min(len(heading), 6), *map(len, (*heading.split(), *cells)))
+
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[PageTable]:
     """The tables of results.
@@ -236,7 +264,7 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
         else:
             heading = ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
         console.print(heading, style="bold", highlight=False)
-        for part in _parts(table, console.width):
+        for part in table.parts(console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
             for heading, *cells in zip(part.header, *part.rows, strict=True):
                 side = "right" if shown.columns else "left"
@@ -247,32 +275,3 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
             console.print(shown)
         for note in table.notes:
             console.print(note, highlight=False)
-
-
-def _width(heading: str, cells: Sequence[str]) -> int:
-    """How wide a column must be; long headings are broken between words."""
-    return max(min(len(heading), 6), *map(len, (*heading.split(), *cells)))
-
-
-def _parts(table: PageTable, width: int) -> Iterator[PageTable]:
-    """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
-    corner, *columns = zip(table.header, *table.rows, strict=True)
-    labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
-    start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
-    together: list[list[tuple[str, ...]]] = []  # A bar stays with its metric, and ours with the paper's.
-    for column in columns:
-        if together and (column[0] == "bar" or together[-1][-1][0].endswith(", paper")):
-            together[-1].append(column)
-        else:
-            together.append([column])
-    parts, used = [[]], start
-    for group in together:
-        needed = sum(2 + _width(column[0], column[1:]) for column in group)
-        if parts[-1] and used + needed > width:
-            parts.append([])
-            used = start
-        parts[-1] += group
-        used += needed
-    for part in parts:
-        header, *rows = (list(line) for line in zip(corner, *part, strict=True))
-        yield table._replace(header=header, rows=[row for row in rows if any(row[1:])])
