@@ -80,16 +80,16 @@ def drift(prepared: Prepared) -> list[dict[str, Any]]:
     tests = sum(map(len, columns.values()))
     # As Kolmogorov and Smirnov have it, for two samples of the same size.
     least = max(LEAST_DRIFT, math.sqrt(math.log(2 * tests / CHANCE) / third))
-    sizes = {name: max(_distance(part[:third], part[-third:]) for part in parts) for name, parts in columns.items()}
+
+    def distance(part: np.ndarray) -> float:
+        """Of the distribution functions of both thirds; what is missing does not count."""
+        first, last = (np.sort(rows[~np.isnan(rows)]) for rows in (part[:third], part[-third:]))
+        if not len(first) or not len(last):
+            return 0.0
+        every = np.concatenate([first, last])
+        below = (np.searchsorted(values, every, side="right") / len(values) for values in (first, last))
+        return float(np.max(np.abs(np.subtract(*below))))
+
+    sizes = {name: max(map(distance, parts)) for name, parts in columns.items()}
     order = sorted((name for name, size in sizes.items() if size > least), key=lambda name: -sizes[name])
     return [{"column": name, "by": sizes[name]} for name in order]
-
-
-def _distance(first: np.ndarray, last: np.ndarray) -> float:
-    """The largest distance of two distribution functions; what is missing does not count."""
-    first, last = (np.sort(part[~np.isnan(part)]) for part in (first, last))
-    if not len(first) or not len(last):
-        return 0.0
-    every = np.concatenate([first, last])
-    below = (np.searchsorted(part, every, side="right") / len(part) for part in (first, last))
-    return float(np.max(np.abs(np.subtract(*below))))

@@ -142,7 +142,7 @@ class _Inputs:
             return self._spread(name, column)
         if column.kind == "number":
             used = self._identifies(name) if not (self._chosen or column.chosen) else None
-            used = used or _number(name, column.values[self._rows])
+            used = used or self._number(name, column.values[self._rows])
         else:
             used = self._category(name, column)
         if isinstance(used, str):
@@ -165,6 +165,18 @@ class _Inputs:
         if through or _NAMED_SO.fullmatch(name.strip()):
             return "every row has another whole number, as identifiers have"
         return None
+
+    @staticmethod
+    def _number(name: str, values: np.ndarray) -> Number | str:
+        """A column of numbers, or why it is of no use."""
+        there = values[~np.isnan(values)]
+        if not len(there):
+            return "every value is missing"
+        low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
+        if low == high and not flagged:
+            return "every row has the same value"
+        whole = bool((there == np.floor(there)).all())
+        return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
     def _category(self, name: str, column: Column) -> Category | str:
         """A column of categories, or why it is of no use."""
@@ -206,7 +218,7 @@ class _Inputs:
             # Counted from the first day on, whatever the hour.
             first = float(np.floor(np.nanmin(values) / DAY) * DAY)
             source = dataclasses.replace(source, origin=first, parts=("hour",) if source.clock else PARTS)
-        made = {each: _number(each, part) for each, part in source.spread(values).items()}
+        made = {each: self._number(each, part) for each, part in source.spread(values).items()}
         used = {each: number for each, number in made.items() if isinstance(number, Number)}
         if not used:
             return "every value is missing" if missing_in(values).all() else "every row has the same value"
@@ -227,18 +239,6 @@ def _constant(values: np.ndarray) -> bool:
     """Whether there is one value alone, or none: then it is left out for that."""
     there = values[~missing_in(values)]
     return not len(there) or bool((there == there[0]).all())
-
-
-def _number(name: str, values: np.ndarray) -> Number | str:
-    """A column of numbers, or why it is of no use."""
-    there = values[~np.isnan(values)]
-    if not len(there):
-        return "every value is missing"
-    low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
-    if low == high and not flagged:
-        return "every row has the same value"
-    whole = bool((there == np.floor(there)).all())
-    return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
 
 def _require_finite(table: Table, names: Sequence[str], rows: np.ndarray) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import MISSING, arrow, is_text, plain
-from darkbayes.tables.columns import listed, require_columns, require_distinct
+from darkbayes.tables.columns import first_of, listed, require_columns, require_distinct
 from darkbayes.tables.csvfile import BadRow, Block, open_csv
 from darkbayes.tables.decoding import Source, name_of
 from darkbayes.tables.formats import kind_of, load
@@ -72,6 +72,19 @@ class Rows(abc.ABC):
     def parts(self, wanted: Sequence[str]) -> Iterator[Part]:
         """The rows, from the first on."""
         return (piece() for piece in self.pieces(wanted))
+
+    def refuse(self, bad: Sequence[BadRow]) -> None:
+        """Refuse rows that have too many or too few fields."""
+        if bad:
+            separates = f" ({self.delimiter!r} was taken to separate columns)" if isinstance(self, CsvRows) else ""
+            remedy = "Put quotes around text that holds it, or correct these lines"
+            raise InvalidInput(f"{self.name}: {first_of(bad)}{separates}. {remedy}")
+
+    def require(self, number: int) -> None:
+        """Refuse a table that has nothing but a header."""
+        if not number:
+            columns = f"the names of {len(self.names)} columns"
+            raise InvalidInput(f"{self.name} has {columns}, but no rows: is it the right file?")
 
     @abc.abstractmethod
     def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
@@ -238,11 +251,6 @@ def existing(path: FilePath) -> Path:
             raise InvalidInput("'-' is not a file, and standard input is not read: save the table, or give <(COMMAND)")
         raise InvalidInput(f"{path} does not exist: give a file that holds a table")
     return path
-
-
-def no_rows(source: str, columns: int) -> InvalidInput:
-    """What to raise where a table has nothing but a header."""
-    return InvalidInput(f"{source} has the names of {columns} columns, but no rows: is it the right file?")
 
 
 def is_parquet(content: bytes) -> bool:

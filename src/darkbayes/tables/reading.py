@@ -5,12 +5,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import arrow, text_of
-from darkbayes.tables.columns import Table, first_of, guessed_table
-from darkbayes.tables.csvfile import BadRow
+from darkbayes.tables.columns import Table, guessed_table
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.opening import CsvRows, FilePath, Layout, Rows, joined_cells, no_rows, open_rows
+from darkbayes.tables.opening import FilePath, Layout, joined_cells, open_rows
 
 
 def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = None, **layout: Unpack[Layout]) -> Table:
@@ -28,20 +26,11 @@ def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = N
     """
     rows = open_rows(path, **layout)
     parts = list(rows.parts(rows.names))
-    refuse_bad(rows, [row for part in parts for row in part.bad])
+    rows.refuse([row for part in parts for row in part.bad])
     lines = np.concatenate([np.empty(0, np.int64), *[part.lines for part in parts]])
-    if not len(lines):
-        raise no_rows(rows.name, len(rows.names))
+    rows.require(len(lines))
     cells = {name: joined_cells([part.cells[name] for part in parts]) for name in rows.names}
     return guessed_table(cells, lines, rows.unit, rows.name, wishes, rows.notes)
-
-
-def refuse_bad(rows: Rows, bad: Sequence[BadRow]) -> None:
-    """Refuse rows that have too many or too few fields."""
-    if bad:
-        separates = f" ({rows.delimiter!r} was taken to separate columns)" if isinstance(rows, CsvRows) else ""
-        remedy = "Put quotes around text that holds it, or correct these lines"
-        raise InvalidInput(f"{rows.name}: {first_of(bad)}{separates}. {remedy}")
 
 
 def rows_at(

@@ -31,8 +31,7 @@ from darkbayes.files import read_json, sync_folder, write_json
 from darkbayes.tables.cells import arrow
 from darkbayes.tables.columns import Table, guessed_table
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.opening import FilePath, Layout, no_rows, open_rows
-from darkbayes.tables.reading import refuse_bad
+from darkbayes.tables.opening import FilePath, Layout, open_rows
 from darkbayes.tables.schema import Coded, Frame, Number, TableSchema
 from darkbayes.tables.streaming import Batch, Batches, in_order
 
@@ -99,7 +98,7 @@ def draw_sample(
         return [_joined(kept, rows.name).filter(pa.array(chances < limit))], chances[chances < limit], limit
 
     for part in in_order(lambda piece: piece(), rows.pieces(rows.names)):
-        refuse_bad(rows, part.bad)
+        rows.refuse(part.bad)
         chance, total = rng.random(len(part.lines)), total + len(part.lines)
         few = np.flatnonzero(chance < limit)
         cells = pa.table([*(part.cells[name] for name in rows.names), pa.array(part.lines)], [*rows.names, LINE])
@@ -108,8 +107,7 @@ def draw_sample(
         kept, chances = [*kept, cells.take(few)], np.append(chances, chance[few])
         if len(chances) > 2 * number:
             kept, chances, limit = cut()
-    if not total:
-        raise no_rows(rows.name, len(rows.names))
+    rows.require(total)
     kept, *_ = cut() if len(chances) > number else (kept,)
     return Sample(_joined(kept, rows.name).combine_chunks(), total, rows.unit, rows.name, list(rows.notes))
 

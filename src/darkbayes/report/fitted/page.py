@@ -104,8 +104,19 @@ def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
     names = list(least_sure[0]["values"] or {}) if least_sure else []
     important = [course["column"] for course in run.dependence][:MOST_VALUES]
     shown = names if len(names) <= MOST_VALUES else [name for name in names if name in important]
+
+    def written(name: str, value: Any) -> str:
+        """A value of a row, marked where nothing like it was seen."""
+        column = run.columns[name]
+        if value is None:
+            return "missing"
+        if isinstance(column, Category):
+            text = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}…"
+            return text if value in column.categories else f"{text} ?"
+        return number(value) + (" ↓" if value < column.low else " ↑" if value > column.high else "")
+
     rows = [
-        [place, *example[:4], *(_value(run, name, row["values"][name]) for name in shown)]
+        [place, *example[:4], *(written(name, row["values"][name]) for name in shown)]
         for place, example, row in zip(places, examples, least_sure, strict=True)
     ]
     notes = []
@@ -135,17 +146,6 @@ def _example(outputs: list[tuple[Words, HeldOut]], row: int) -> Example:
     texts = (", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4))
     prediction, truth, noise, doubt = texts
     return Example(prediction, truth, noise, doubt)
-
-
-def _value(run: FittedRun, name: str, value: Any) -> str:
-    """A value of a row, marked where nothing like it was seen."""
-    column = run.columns[name]
-    if value is None:
-        return "missing"
-    if isinstance(column, Category):
-        text = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}…"
-        return text if value in column.categories else f"{text} ?"
-    return number(value) + (" ↓" if value < column.low else " ↑" if value > column.high else "")
 
 
 def _thumbnail(image: np.ndarray) -> str:
