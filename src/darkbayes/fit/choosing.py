@@ -115,18 +115,10 @@ def choose_model(
     most_steps: int | None = None,
     deadline: float | None = None,
 ) -> Chosen:
-    """The candidate that predicts best.
+    """The candidate, of which the simplest come first, that predicts best; with a record of all.
 
-    Args:
-        data: all that a fit may learn from, encoded.
-        target: what is predicted.
-        models: the candidates, the simplest first.
-        key: where the randomness comes from.
-        most_steps: of each chain, if there is a limit.
-        deadline: the moment of ``time.time()`` after which no further candidate is tried, if there is one.
-
-    Returns:
-        The choice, with a record of all.
+    Each chain takes `most_steps` at most, and no further candidate is tried after the `deadline`, a moment of
+    ``time.time()``, where they are given.
     """
     if len(models) == 1:
         return Chosen(models[0], "as asked for")

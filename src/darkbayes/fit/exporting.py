@@ -43,14 +43,10 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
 def export_folder(
     folder: Path, kind: str, out: Path | None = None, *, int8: bool = False, on: Path | None = None
 ) -> list[str]:
-    """Write the student of a finished fit; returns what was done, in words.
+    """Write the student of a finished fit as one of `SUFFIXES`; returns what was done, in words.
 
-    Args:
-        folder: the run's.
-        kind: one of `SUFFIXES`.
-        out: the file; ``student`` in the folder by default, with the ending of its kind.
-        int8: whether ONNX has its weights in eight bits.
-        on: a table with the target, or images by class, on which to measure what is lost by that.
+    The file is ``student`` in the folder unless `out` names another. With `int8` ONNX has its weights in eight bits;
+    what that loses is measured `on` a table with the target, or images by class, if one is given.
     """
     if kind not in SUFFIXES:
         raise InvalidInput(f"kind must be one of {', '.join(SUFFIXES)}, not {kind!r}")

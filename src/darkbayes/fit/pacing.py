@@ -22,17 +22,10 @@ LOOK = 0.2
 
 
 def affordable(parts: Distillation, key: Key, steps: int, deadline: float, mesh: Mesh | None = None) -> float:
-    """The share of a distillation that ends before the deadline, 1 at most.
+    """The share of a distillation that ends before the deadline, a moment of ``time.time()``; 0 where it is over.
 
-    Args:
-        parts: the distillation as it is planned.
-        key: where its randomness comes from; nothing of what is run here is kept.
-        steps: of each chain, burn-in included.
-        deadline: a moment of ``time.time()``.
-        mesh: the devices, of all processes, that share it; every process asks, and what the first one gets counts.
-
-    Returns:
-        The share, which is 0 where there is no time left.
+    Nothing of what is run here is kept. Of processes that share it by a `mesh` every one asks, and what the first gets
+    counts.
     """
     if mesh is not None:
         parts, key = parts.on(mesh), laid(key, mesh)

@@ -117,18 +117,8 @@ def prepare_streamed(
 ) -> Prepared:
     """Decide what the columns are by a sample, and write all rows that train to a store, unless it is there.
 
-    Args:
-        sources: the table, in one file or several.
-        targets: the columns to predict.
-        out: the run's folder.
-        memory: bytes that rows may take.
-        sha256: what tells the files from others.
-        wishes: what the columns are, where it is not to be guessed.
-        layout: how the files are laid out, where it is not to be found out.
-        **how: as `prepare_table` has it, without weights.
-
-    Returns:
-        What a fit needs, with `Prepared.rows`.
+    Rows may take so many bytes of `memory`; `sha256` tells the files from others, `wishes` and `layout` say what is not
+    to be guessed, and `how` is what `prepare_table` takes, without weights. What is returned has `Prepared.rows`.
     """
     out.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(out)  # As long as this function runs; then the run has it.

@@ -247,15 +247,9 @@ class Target(abc.ABC):
     # Guarantees
 
     def guaranteed(self, prediction: Any, y: np.ndarray, level: float) -> Self:
-        """The same, whose predictions hold the truth of new rows with a probability of `level` at least.
+        """The same, whose intervals or sets hold the truth of rows like these with a probability of `level` at least.
 
-        Args:
-            prediction: what the student says of rows that it never saw, in the target's own unit.
-            y: the truth of these rows.
-            level: the share of rows like them whose truth is to lie in the interval, or in the set of classes.
-
-        Returns:
-            The target, of whose predictions `interval` or `sets` are calibrated.
+        The prediction is what the student says of rows that it never saw, in the target's own unit.
         """
         guarantee = calibrated(prediction.strangeness(y), level)
         return dataclasses.replace(self, guarantee=guarantee)  # pyright: ignore[reportArgumentType]

@@ -284,14 +284,7 @@ def lines(folder: Path, results: dict[str, Any], names: Names) -> figures.Drawin
     arrays = figures.figure_arrays(folder)
     means = {(one["dataset"], one["metric"], one["method"]): one["mean"] for one in results["rows"]}
     panels = [("rotated", "error"), ("rotated", "log_likelihood"), ("pgd", "error"), ("pgd", "log_likelihood")]
-    titles = [
-        "turned digits",
-        "turned digits",
-        "attacked (PGD)",
-        "attacked (PGD)",
-        "digits and clothes",
-        "digits and noise",
-    ]
+    titles = [*["turned digits"] * 2, *["attacked (PGD)"] * 2, "digits and clothes", "digits and noise"]
     labels = {"error": "error (%)", "log_likelihood": "log likelihood (nats)"}
     with figures.panels(3, 2, size=(figures.WIDTH, 8.4)) as (figure, axes):
         figures.lettered(axes, titles)

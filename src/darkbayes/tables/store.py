@@ -70,17 +70,9 @@ def draw_sample(
     memory: float = math.inf,
     **layout: Unpack[Layout],
 ) -> Sample:
-    r"""Draw rows of a file of any size, each as likely as any other.
+    r"""Draw so many rows of a file of any size, or all if there are fewer, each as likely as any other.
 
-    Args:
-        source: the file, or several with the same columns.
-        number: how many rows, or all if there are fewer.
-        seed: where the randomness comes from.
-        memory: bytes that they may take, by the size of the first rows; `FEWEST` are drawn in any case.
-        **layout: how the file is laid out, where it is not to be found out.
-
-    Returns:
-        The sample.
+    They may take so many bytes of `memory`, by the size of the first rows; `FEWEST` are drawn in any case.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
