@@ -36,7 +36,11 @@ def dependence(
     usual = np.maximum(np.std(predict(sample).course()["aim"], axis=0), 1e-12)
     courses = []
     for column in _candidates(schema, sample, predict, seed):
-        values = grid(column)
+        if isinstance(column, Category):
+            values = np.asarray([*column.categories, *([None] if column.flagged else [])], object)
+        else:
+            reach = BEYOND * (column.high - column.low)
+            values = np.linspace(column.low - reach, column.high + reach, POINTS)
         stacked = {name: np.tile(cells, len(values)) for name, cells in sample.items()}
         stacked[column.name] = np.repeat(values, len(chosen))
         means = {
@@ -71,14 +75,6 @@ def importance(
     each = [{"column": name} | estimate(values)._asdict() for name, values in lost.items()]
     worth = [{"column": one["column"], "mean": one["value"], "se": one["error"]} for one in each]
     return sorted(worth, key=lambda one: -one["mean"])
-
-
-def grid(column: Number | Category) -> np.ndarray:
-    """Values of a column to ask for."""
-    if isinstance(column, Category):
-        return np.asarray([*column.categories, *([None] if column.flagged else [])], object)
-    reach = BEYOND * (column.high - column.low)
-    return np.linspace(column.low - reach, column.high + reach, POINTS)
 
 
 def _candidates(

@@ -143,8 +143,18 @@ def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
     shared = [metric for metric, group in by_metric.items() if len(group) > 1] or list(by_metric)
     header: list[str] = ["method"]
     lines = {row["method"]: [names.method(row["method"])] for row in rows if row["metric"] in shared}
+
+    def columns(metric: str) -> tuple[list[str], Callable[[Row], list[str]]]:
+        """What stands above a metric, and its cells in a row."""
+        label, group = names.metric(metric), by_metric[metric]
+        if any("paper" in row for row in group):
+            return [f"{label}, paper", f"{label}, ours"], lambda row: [number(row.get("paper")), measured(row)]
+        if any("bar" in row for row in group):
+            return [label, "bar"], lambda row: [measured(row), _bar(row)]
+        return [label], lambda row: [measured(row)]
+
     for metric in shared:
-        headings, write = _columns(names.metric(metric), by_metric[metric])
+        headings, write = columns(metric)
         header += headings
         cells = {row["method"]: write(row) for row in by_metric[metric]}
         for method, line in lines.items():
@@ -155,15 +165,6 @@ def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
         beside += f" (bar: {_bar(row)})" if "bar" in row else ""
         notes.append(f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{beside}")
     return PageTable(title, header, list(lines.values()), notes)
-
-
-def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], list[str]]]:
-    """What stands above a metric, and its cells in a row."""
-    if any("paper" in row for row in rows):
-        return [f"{label}, paper", f"{label}, ours"], lambda row: [number(row.get("paper")), measured(row)]
-    if any("bar" in row for row in rows):
-        return [label, "bar"], lambda row: [measured(row), _bar(row)]
-    return [label], lambda row: [measured(row)]
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> PageTable:

@@ -24,17 +24,17 @@ MOST = sys.float_info.max
 
 def schema_to_json(schema: Schema, *, sealed: bool = False) -> dict[str, Any]:
     """A schema as a JSON file holds it: its parts, their format, and their hash unless the file is `sealed` itself."""
-    parts = {FORMAT: PRESENT_FORMAT} | _without_nothing(schema_to_dict(schema))
+
+    def full(value: Any) -> Any:
+        """Without the parts that are None or empty, as they are where nobody names them."""
+        if isinstance(value, list):
+            return list(map(full, value))
+        if not isinstance(value, dict):
+            return value
+        return {name: full(part) for name, part in value.items() if part not in (None, {}, [])}
+
+    parts = {FORMAT: PRESENT_FORMAT} | full(schema_to_dict(schema))
     return parts if sealed else {HASH: _hash(parts)} | parts
-
-
-def _without_nothing(value: Any) -> Any:
-    """Without the parts that are None or empty, as they are where nobody names them."""
-    if isinstance(value, list):
-        return list(map(_without_nothing, value))
-    if not isinstance(value, dict):
-        return value
-    return {name: _without_nothing(part) for name, part in value.items() if part not in (None, {}, [])}
 
 
 def schema_from_json(stored: Any) -> Schema:

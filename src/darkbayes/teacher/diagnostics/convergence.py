@@ -77,18 +77,16 @@ def rank_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     >>> bool(rank_rhat(wide) > 1.1 > split_rhat(wide))
     True
     """
-    values = _checked("rank_rhat", values)
-    folded = np.abs(values - np.median(values, axis=(0, 1)))
-    return np.maximum(split_rhat(_normal_scores(values)), split_rhat(_normal_scores(folded)))
-
-
-def _normal_scores(values: np.ndarray) -> np.ndarray:
-    """Quantiles of the standard normal distribution at the ranks of the values among all chains; ties share theirs."""
     from scipy.stats import rankdata  # Takes longer to load than all else here.
 
-    flat = values.reshape(-1, *values.shape[2:])
-    ranks = rankdata(flat, axis=0)
-    return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+    def normal_scores(values: np.ndarray) -> np.ndarray:
+        """Quantiles of the standard normal distribution at the ranks among all chains; ties share theirs."""
+        flat = values.reshape(-1, *values.shape[2:])
+        return ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+
+    values = _checked("rank_rhat", values)
+    folded = np.abs(values - np.median(values, axis=(0, 1)))
+    return np.maximum(split_rhat(normal_scores(values)), split_rhat(normal_scores(folded)))
 
 
 def monte_carlo_error(values: jax.typing.ArrayLike) -> np.ndarray:
