@@ -59,56 +59,44 @@ class Decomposition(NamedTuple):
     epistemic: np.ndarray  # What more data could remove.
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class DistilledEstimator(BaseEstimator):
-    """An estimator, whatever it predicts."""
+    """An estimator, whatever it predicts.
 
-    schema_: TableSchema
-    notes_: list[str]
-    options_: Options
-    choices_: dict[str, Any]
-    diagnosis_: dict[str, Any]
-    params_: Any
-    draws_: Any
-    classes_: np.ndarray
-    n_features_in_: int
-    feature_names_in_: np.ndarray
+    Args:
+        hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
+        likelihood, head, prior, guarantee, kinds, random_state, warm_start, verbose, callbacks: likewise.
+        schema_, notes_, options_, choices_, diagnosis_, params_, draws_, classes_: what `fit` leaves, likewise.
+        n_features_in_, feature_names_in_: as scikit-learn has them.
+    """
 
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] | None = None,
-        activation: str | None = None,
-        student_hidden: tuple[int, ...] = (128, 128, 128, 128),
-        chains: int = 8,
-        effort: float = 1.0,
-        time_budget: float | None = 900.0,
-        max_steps: int | None = None,
-        likelihood: str | None = None,
-        head: str | None = None,
-        prior: float | None = None,
-        guarantee: float | None = None,
-        kinds: Mapping[str, str] | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
-        callbacks: Sequence[Callable[[Snapshot], None]] | None = None,
-    ):
-        self.hidden = hidden
-        self.activation = activation
-        self.student_hidden = student_hidden
-        self.chains = chains
-        self.effort = effort
-        self.time_budget = time_budget
-        self.max_steps = max_steps
-        self.likelihood = likelihood
-        self.head = head
-        self.prior = prior
-        self.guarantee = guarantee
-        self.kinds = kinds
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
+    hidden: tuple[int, ...] | None = None
+    activation: str | None = None
+    student_hidden: tuple[int, ...] = (128, 128, 128, 128)
+    chains: int = 8
+    effort: float = 1.0
+    time_budget: float | None = 900.0
+    max_steps: int | None = None
+    likelihood: str | None = None
+    head: str | None = None
+    prior: float | None = None
+    guarantee: float | None = None
+    kinds: Mapping[str, str] | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: bool = False
+    callbacks: Sequence[Callable[[Snapshot], None]] | None = None
+
+    schema_: TableSchema = dataclasses.field(init=False)
+    notes_: list[str] = dataclasses.field(init=False)
+    options_: Options = dataclasses.field(init=False)
+    choices_: dict[str, Any] = dataclasses.field(init=False)
+    diagnosis_: dict[str, Any] = dataclasses.field(init=False)
+    params_: Any = dataclasses.field(init=False)
+    draws_: Any = dataclasses.field(init=False)
+    classes_: np.ndarray = dataclasses.field(init=False)
+    n_features_in_: int = dataclasses.field(init=False)
+    feature_names_in_: np.ndarray = dataclasses.field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         # They speak of arrays, which hold numbers; frames may hold more.
