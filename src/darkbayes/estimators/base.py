@@ -11,13 +11,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import (
-    _safe_indexing,
-    check_consistent_length,
-    check_random_state,
-    column_or_1d,
-    estimator_html_repr,
-)
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state, column_or_1d, estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from darkbayes.checkpoints import named_leaves, restored_arrays

@@ -21,15 +21,7 @@ from darkbayes.tables.decoding import read_content
 from darkbayes.tables.formats import kind_of
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import parts_in
-from darkbayes.tables.store import (
-    Packing,
-    Sample,
-    draw_sample,
-    keep_sample,
-    kept_sample,
-    made_once,
-    write_store,
-)
+from darkbayes.tables.store import Packing, Sample, draw_sample, keep_sample, kept_sample, made_once, write_store
 from darkbayes.tables.streaming import read_batches
 from darkbayes.teacher.streaming import REUSE, Feed
 from darkbayes.types import Data
