@@ -294,7 +294,6 @@ def _properties(model: Message, *, sealed: bool) -> dict[str, str]:
     if version is None or not re.match(r"\d+\.\d+", version):
         raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
     if not sealed and not version.startswith(UNSEALED):
-        raise InvalidInput(
-            f"it is damaged or was changed: it has no hash, which darkbayes {version[:20]} ends files with"
-        )
+        ends = f"it has no hash, which darkbayes {version[:20]} ends files with"
+        raise InvalidInput(f"it is damaged or was changed: {ends}")
     return properties

@@ -80,9 +80,8 @@ class Shipped:
             values = self._session.run(self._outputs, self.schema.matrices(self._no_values))
             for (name, port), value in zip(described.outputs.items(), values, strict=True):
                 if value.shape != (1, *port.shape[1:]) or value.dtype != port.dtype or not np.isfinite(value).all():
-                    raise InvalidInput(
-                        f"its output {name} is not what it says, or not finite, for a row without values"
-                    )
+                    odd = "is not what it says, or not finite, for a row without values"
+                    raise InvalidInput(f"its output {name} {odd}")
             target = self.schema.target
             prediction = target.prediction(dict(zip(self._outputs, values, strict=True)))
             answers = target.table(prediction, target.level)

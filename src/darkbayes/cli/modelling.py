@@ -44,14 +44,8 @@ Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", defa
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
 PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
-ASIDE = (
-    *LAYOUT[:2],
-    *PLACE,
-    "out",
-    "resume",
-    "quiet",
-    "json",
-)  # Options of `Fit` that do not tell one run from another.
+ASIDE = (*LAYOUT[:2], *PLACE, "out", "resume", "quiet", "json")
+"""Options of `Fit` that do not tell one run from another."""
 KeepFormulas = Annotated[
     bool,
     value(

@@ -65,11 +65,8 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
             if len(self.classes_) == 1:
                 (only,) = self.classes_.tolist()
                 raise InvalidInput(f"y holds one class only, {only!r}: give examples of at least two classes")
-            rows, (name,), split = (
-                np.arange(table.rows),
-                target_names(y, labels, table),
-                self._split(len(codes), codes),
-            )
+            (name,), split = target_names(y, labels, table), self._split(len(codes), codes)
+            rows = np.arange(table.rows)
             schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=split[0], chosen=True)
             kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
             names = (str(text_of(label) if isinstance(label, Real) else label) for label in self.classes_.tolist())

@@ -282,11 +282,8 @@ def _mergeable(model: Any, output: str) -> Any:
         try:
             model = version_converter.convert_version(model, OPSET)
         except Exception as problem:  # It raises RuntimeError and others.
-            remedy = f"export it with opset_version={OPSET}"
-            why = first_line(problem)
-            raise InvalidInput(
-                f"it is of opset {version}, which cannot be brought to {OPSET} ({why}): {remedy}"
-            ) from None
+            why = f"which cannot be brought to {OPSET} ({first_line(problem)})"
+            raise InvalidInput(f"it is of opset {version}, {why}: export it with opset_version={OPSET}") from None
     graph, kept = onnx.GraphProto(), []
     for node in reversed(list(_nodes_before(model.graph, output))):
         if node.op_type == "Constant":
@@ -356,9 +353,8 @@ def _check(backbone: Backbone, images: np.ndarray, wanted: np.ndarray) -> None:
         raise InvalidInput(f"it does not run on several images at once ({first_line(problem)}): {remedy}") from None
     if not np.isfinite(wanted).all():
         raise InvalidInput("its features are not finite numbers")
-    if features.shape != wanted.shape or np.abs(features - wanted).max() > LARGEST_CHANGE * max(
-        np.abs(wanted).max(), 1
-    ):
+    most = LARGEST_CHANGE * max(np.abs(wanted).max(), 1)
+    if features.shape != wanted.shape or np.abs(features - wanted).max() > most:
         from darkbayes.export.graph import OPSET
 
         remedy = f"export it with a batch of any length (dynamic_axes), and opset_version={OPSET}"

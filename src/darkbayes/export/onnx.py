@@ -224,9 +224,8 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape,
             return graph.add("Flatten", x)
         case layers.Flatten() | layers.Identity():
             return x
-    raise InvalidInput(
-        f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.model.layers"
-    )
+    remedy = "leave it out, or use one of darkbayes.model.layers"
+    raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: {remedy}")
 
 
 def _mean(graph: "Graph", x: "Value", *axes: int) -> "Value":

@@ -30,10 +30,8 @@ def leaks(prepared: Prepared) -> list[dict[str, Any]]:
         said = _between(as_numbers(column, frame), as_numbers(column, held), seen)
         explained[column.name] = float(1 - np.sum((truth - said) ** 2) / max(whole, 1e-300))
     best = max((share for share in explained.values() if share < ALONE), default=0.0)
-    leaking = [(name, share) for name, share in explained.items() if share >= ALONE]
-    return (
-        [{"column": name, "alone": share, "next": max(best, 0.0)} for name, share in leaking] if best < OTHERS else []
-    )
+    leaking = {name: share for name, share in explained.items() if share >= ALONE and best < OTHERS}
+    return [{"column": name, "alone": share, "next": max(best, 0.0)} for name, share in leaking.items()]
 
 
 def as_numbers(column: Any, frame: Frame) -> np.ndarray:

@@ -202,6 +202,5 @@ def _sampled(chain: Any, key: Key, x: Array) -> tuple[Chains, Predicted]:
     """Chains at their ends, and what their draws predict: all in one program, since each candidate needs its own."""
     chains = start_chains(chain, key, CHAINS)
     chains, draws = collect(chain, (chains, nothing_kept(chains, DRAWS)), chain.burn_in + chain.thin * DRAWS)
-    return chains, said_together(
-        chain.posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), x
-    )
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    return chains, said_together(chain.posterior, flat, x)

@@ -240,9 +240,8 @@ def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]
     def values(k: int) -> dict[str, Any]:
         assert isinstance(frame, dict)
         row = {name: column[k] for name, column in frame.items()}
-        return {
-            name: None if cell is None or cell != cell else cell for name, cell in row.items()
-        }  # NaN is unlike itself.
+        # NaN is unlike itself.
+        return {name: None if cell is None or cell != cell else cell for name, cell in row.items()}
 
     order = np.argsort(prediction.uncertainty)[::-1]
     if isinstance(frame, dict):

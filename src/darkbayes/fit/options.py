@@ -1,6 +1,7 @@
 """What may be chosen of an automatic fit."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
@@ -82,9 +83,8 @@ def for_images(options: Options, shape: tuple[int, ...], images: int, network: s
     "auto". Also returns the choice in one line.
     """
     if len(shape) == 1:
-        return dataclasses.replace(
-            options, network="head"
-        ), "the sampled network works on the features; the backbone stays as it is"
+        note = "the sampled network works on the features; the backbone stays as it is"
+        return dataclasses.replace(options, network="head"), note
     kind, why = network, "as asked for"
     if network == "auto":
         kind, why = _kind(shape, images)
@@ -92,9 +92,8 @@ def for_images(options: Options, shape: tuple[int, ...], images: int, network: s
     if usual := usual_widths(kind, shape):
         hidden, student = hidden or usual[0], usual[1] if student == Options.student_hidden else student
     note = f"the network is {ARTICLES[kind]} ({why}; --network chooses another)"
-    return dataclasses.replace(
-        options, network=kind, hidden=hidden, student_hidden=student, prior=options.prior or IMAGE_PRIOR
-    ), note
+    own: Any = {"hidden": hidden, "student_hidden": student, "prior": options.prior or IMAGE_PRIOR}
+    return dataclasses.replace(options, network=kind, **own), note
 
 
 def _kind(shape: tuple[int, ...], images: int) -> tuple[str, str]:

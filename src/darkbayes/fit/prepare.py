@@ -77,9 +77,8 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
     held = np.sort(order[:number])
     train = np.setdiff1d(np.arange(rows), held)
     if len(train) < LEAST_TRAINED:
-        raise InvalidInput(
-            f"held_out {share} leaves {len(train)} of {rows} rows to learn from: hold out a smaller share"
-        )
+        left = f"leaves {len(train)} of {rows} rows to learn from"
+        raise InvalidInput(f"held_out {share} {left}: hold out a smaller share")
     return train, held
 
 
@@ -128,9 +127,8 @@ def infer_schema(
     """
     inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
     columns = target_columns(table, targets, usable)
-    choice = kind.choose(
-        columns, np.searchsorted(usable, rows), inputs.encode(frame_of(table, inputs, rows)), table.source
-    )
+    encoded = inputs.encode(frame_of(table, inputs, rows))
+    choice = kind.choose(columns, np.searchsorted(usable, rows), encoded, table.source)
     return Read(dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes])
 
 
@@ -194,9 +192,8 @@ def prepare_table(
     data: list[Any] = [as_data(*both) if len(both[1]) else None for both in encoded]
     if balanced:
         counts[train] *= _balanced(values[0], targets, kind)
-        notes.append(
-            "classes count alike in training: probabilities are those of a world in which they are as frequent"
-        )
+        world = "probabilities are those of a world in which they are as frequent"
+        notes.append(f"classes count alike in training: {world}")
     learned_from: Any = data[0]
     if weights is not None or balanced:
         learned_from = WeightedData(learned_from.x, learned_from.y, jax.device_put(counts[train].astype(np.float32)))

@@ -152,9 +152,8 @@ class Target(abc.ABC):
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
     prior_precisions: ClassVar[tuple[float, ...]] = (0.1, 1.0, 0.01)
     """Of the teacher's biases a priori, to choose among, the default first; of its weights, times the fan-in."""
-    truth_values: ClassVar[
-        tuple[str, ...]
-    ] = ()  # Outputs of an exported student that are such; all others are numbers.
+    truth_values: ClassVar[tuple[str, ...]] = ()
+    """Outputs of an exported student that are such; all others are numbers."""
     measure: ClassVar[str] = "epistemic"  # What `doubt` is called in a file.
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
@@ -265,9 +264,8 @@ class Target(abc.ABC):
         if self.guarantee is None:
             return ""
         level, rows = f"{100 * self.guarantee.level:g}%", f"{self.guarantee.rows:,} cases that it did not learn from"
-        return (
-            f"{level} {self.held_by} hold the truth in at least {level} of new cases like those of the fit, by {rows}"
-        )
+        cases = f"at least {level} of new cases like those of the fit"
+        return f"{level} {self.held_by} hold the truth in {cases}, by {rows}"
 
     held_by: ClassVar[str]  # What holds the truth of a row, in the plural.
 

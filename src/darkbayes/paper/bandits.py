@@ -110,9 +110,8 @@ PROBLEMS: dict[str, Callable[[int, list[np.random.Generator]], BanditProblem]] =
 def play(run: db.Run, preset: BanditsPreset, dataset: str, method: str, trials: int, seed: int) -> dict[str, Any]:
     """The regret of an agent in per cent of that of chance: at the end, and on its way ``[seeds, contexts]``."""
     code = zlib.crc32(dataset.encode())
-    problem = PROBLEMS[dataset](
-        preset.contexts, [np.random.default_rng([seed, trial, code]) for trial in range(trials)]
-    )
+    seeds = [np.random.default_rng([seed, trial, code]) for trial in range(trials)]
+    problem = PROBLEMS[dataset](preset.contexts, seeds)
     history = History(problem)
     # Every arm is tried in turn first, by all agents alike.
     history.act(np.tile(np.arange(preset.first * problem.arms) % problem.arms, (trials, 1)))
@@ -123,9 +122,8 @@ def play(run: db.Run, preset: BanditsPreset, dataset: str, method: str, trials: 
             place = slice(history.number, history.number + preset.block)
             contexts = history.inputs[:, place]
             # The last block may be shorter; its shape is that of the others.
-            padded = np.concatenate(
-                [contexts, np.repeat(contexts[:, -1:], preset.block - contexts.shape[1], axis=1)], 1
-            )
+            more = np.repeat(contexts[:, -1:], preset.block - contexts.shape[1], axis=1)
+            padded = np.concatenate([contexts, more], axis=1)
             history.act(agent.choose(padded)[:, : contexts.shape[1]])
             show(history.number)
     share = 100.0 * history.regret / problem.uniform[:, None]

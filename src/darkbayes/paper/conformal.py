@@ -62,10 +62,8 @@ def reproduce(run: db.Run, preset: ConformalPreset, trials: int, seed: int) -> l
     for name in DATASETS:
         records = []
         for trial in range(max(trials, ConformalPreset.trials)):
-            wanted, compute = (
-                trial < trials and name in preset.datasets,
-                partial(split_scores, name, trial, preset, seed),
-            )
+            wanted = trial < trials and name in preset.datasets
+            compute = partial(split_scores, name, trial, preset, seed)
             records.append(recorded(run, f"{name}/trial-{trial}/scores", compute, wanted))
         methods = dict.fromkeys(method for scores in records for method in scores)
         for method, metric in itertools.product(methods, METRICS):

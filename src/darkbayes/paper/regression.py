@@ -146,13 +146,10 @@ class RegressionExperiment:
             sampler = db.samplers.fisher_sgld(preset.step_size, **own)
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
-        student, queries = (
-            preset.student(preset.hidden, preset.head(noise)),
-            mixed([*map(db.queries.jitter, preset.jitter)]),
-        )
-        parts = db.student.side_by_side(
-            [db.distillation(teacher, student, queries, preset.settings) for teacher in teachers]
-        )
+        student = preset.student(preset.hidden, preset.head(noise))
+        queries = mixed([*map(db.queries.jitter, preset.jitter)])
+        each = [db.distillation(teacher, student, queries, preset.settings) for teacher in teachers]
+        parts = db.student.side_by_side(each)
         state = self.run.distil(path_of(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
@@ -225,9 +222,8 @@ def split_scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[S
         scores = []
         for k, split in enumerate(splits):
             prediction, y, scale = predict(k, split.test.x), split.test.y, split.scale
-            scores.append(
-                (*scored(prediction, y, scale).values(), scale * crps(prediction, y), coverage(prediction, y))
-            )
+            more = scale * crps(prediction, y), coverage(prediction, y)
+            scores.append((*scored(prediction, y, scale).values(), *more))
             if k == 0:
                 arrays[f"{name}.mean"] = prediction.mean[:, 0] * scale + split.center
                 arrays[f"{name}.std"] = prediction.std[:, 0] * scale

@@ -112,9 +112,8 @@ def _distilled(run: db.Run, name: str, trials: list[int], preset: UciPreset, see
         table: Any = db.data.load(name)
         began, key = time.time(), jax.random.split(jax.random.key(seed + trial))[0]
         split = db.data.standard_splits(len(table.y), trial + 1)[trial]
-        prepared = prepare_table(
-            from_columns(table.columns, source=name), [table.target], task="regression", split=split
-        )
+        columns = from_columns(table.columns, source=name)
+        prepared = prepare_table(columns, [table.target], task="regression", split=split)
         schema, held_out = prepared.schema, prepared.held_out
         assert isinstance(schema, TableSchema)
         target: Any = schema.target

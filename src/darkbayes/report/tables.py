@@ -198,10 +198,8 @@ def best_of_all(rows: list[Row], names: Names) -> str:
         others = [row for row in group if row["method"] not in names.teachers]
         if means and len(others) > 1:
             metric, number = group[0]["metric"], number + 1
-            ahead, but_teachers = (
-                ahead + (means[0] == _best(metric, group)),
-                but_teachers + (means[0] == _best(metric, others)),
-            )
+            ahead += means[0] == _best(metric, group)
+            but_teachers += means[0] == _best(metric, others)
     line = f"The student is the best of all columns on {ahead} of {number} data sets"
     return f"{line}, on {but_teachers} if its own teacher is left out" if number else ""
 

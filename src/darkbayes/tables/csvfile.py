@@ -78,9 +78,8 @@ class CsvFile:
         self.path, self._stream, self._content, self._chunks = path, stream, content, _universal(content)
         head = next(self._chunks, b"")
         if head.startswith(b"PK\x03\x04"):
-            raise InvalidInput(
-                f"{path} is a spreadsheet or an archive, not a CSV file: save the table as CSV or Parquet"
-            )
+            remedy = "save the table as CSV or Parquet"
+            raise InvalidInput(f"{path} is a spreadsheet or an archive, not a CSV file: {remedy}")
         if b"\x00" in head:
             raise InvalidInput(f"{path} holds bytes that are not text: a table is a CSV or a Parquet file")
         self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.

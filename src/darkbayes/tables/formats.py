@@ -64,10 +64,9 @@ def _xlsx(path: Path, sheet: str | None) -> Loaded:
         rows = [row for row in book[chosen].iter_rows(values_only=True) if any(cell is not None for cell in row)]
     finally:
         book.close()
-    others = len(book.sheetnames) - 1
-    notes = (
-        [f"{path}: the first of its {others + 1} sheets, {chosen!r}, is read (sheet)"] if others and not sheet else []
-    )
+    number, notes = len(book.sheetnames), []
+    if number > 1 and not sheet:
+        notes.append(f"{path}: the first of its {number} sheets, {chosen!r}, is read (sheet)")
     if not rows:
         raise InvalidInput(f"{path} has nothing in its sheet {chosen!r}: name another (sheet)")
     width = max(max((k + 1 for k, cell in enumerate(row) if cell is not None), default=0) for row in rows)

@@ -128,9 +128,8 @@ class _Inputs:
             raise InvalidInput(f"{self._table.source} has no column to predict {name!r} from: {why}")
         twice = [name for name, count in Counter(column.name for column in self.columns).items() if count > 1]
         if twice:
-            raise InvalidInput(
-                f"{listed(twice)} is both a column and made of another: rename it in {self._table.source}"
-            )
+            both = f"{listed(twice)} is both a column and made of another"
+            raise InvalidInput(f"{both}: rename it in {self._table.source}")
 
     def _add(self, name: str, column: Column) -> str | None:
         """Take one in, or say why not."""
@@ -229,9 +228,8 @@ class _Inputs:
         if column.kind == "date":
             kind = "times" if source.clock else "dates"
             such = f"{kind}, such as {source.example!r}{column.note}"
-        self._notes.append(
-            f"{name!r} is read as {such}: {listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
-        )
+        made_of = f"{listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
+        self._notes.append(f"{name!r} is read as {such}: {made_of}")
         return None
 
 

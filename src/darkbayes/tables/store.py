@@ -291,9 +291,8 @@ def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None
     about = read_json(folder / MANIFEST)
     for name, value in made_of.items():
         if (stored := about["made_of"].get(name)) != value:
-            raise RunError(
-                f"{folder} holds the rows of another table or fit: {name} was {stored}, not {value}: {remedy}"
-            )
+            other = f"{name} was {stored}, not {value}"
+            raise RunError(f"{folder} holds the rows of another table or fit: {other}: {remedy}")
     path, size = folder / ROWS, 4 * about["rows"] * about["width"]
     if not path.exists() or path.stat().st_size != size or (found and _sha256(path) != about["sha256"]):
         raise RunError(f"{path} is not as it was written ({size:,} bytes): delete {folder} to have it made again")

@@ -272,18 +272,15 @@ def _judge(chains: int, error: float, large: float, rhat: float) -> Verdict:
     excess = max(error / MEDIAN_ERROR, large / LARGE_ERROR) ** 2
     if excess <= 1:
         met = "" if rhat <= RHAT_MET else ", as no chain visited every mode"
-        inputs = f"at the median input, {large:.0%} at 95% of them"
-        return Verdict(
-            "agree", f"the average over {chains} chains is known to {known} {inputs} (R-hat {rhat:.2f}{met})"
-        )
+        inputs = f"at the median input, {large:.0%} at 95% of them (R-hat {rhat:.2f}{met})"
+        return Verdict("agree", f"the average over {chains} chains is known to {known} {inputs}")
     needed = f"about {min(np.ceil(chains * excess), 9999):,.0f} chains"
     if rhat <= RHAT_MET:
         remedy = f"run {excess:.1f} times as long (a fit: more effort), or use {needed}"
         return Verdict("few", f"the average over the chains is known to {known} only (R-hat {rhat:.2f}): {remedy}")
     remedy = f"use {needed}, or fewer that run longer (a fit: more effort)"
-    return Verdict(
-        "apart", f"the chains have not met (R-hat {rhat:.2f}), and their average is known to {known} only: {remedy}"
-    )
+    average = f"their average is known to {known} only"
+    return Verdict("apart", f"the chains have not met (R-hat {rhat:.2f}), and {average}: {remedy}")
 
 
 def worst_of(runs: Sequence[Agreement]) -> int:
