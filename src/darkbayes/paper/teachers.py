@@ -34,7 +34,7 @@ from darkbayes.paper.regression import TRIAL, mixed, path_of, split_scores, spli
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
 from darkbayes.teacher.stacking import at
-from darkbayes.types import Key, PyTree
+from darkbayes.types import Array, Key, PyTree
 
 DATASETS = ("boston", "mnist")
 METRICS = ("log_likelihood", "gain_kept", "rmse", "error")
@@ -128,6 +128,7 @@ class Boston(regression.RegressionExperiment):
         self.settings = preset
         self.head = self.preset.head("input")
         self.queries = mixed([*map(db.queries.jitter, self.preset.jitter)])
+        self.lessons = dataclasses.replace(self.preset.settings, update_every=1, reservoir=0)
         optimiser = falling_adam(self.preset.learning_rate, preset.updates)
         self.student = db.Student(db.mlp(self.preset.hidden, self.head.width), self.head, optimiser)
 
@@ -167,18 +168,8 @@ class Boston(regression.RegressionExperiment):
         """The student of draws that are there."""
         draws = fitted_draws(method, self._key(name), len(self.splits), self.stacked, 0, number)
         inputs = [split.train.x for split in self.splits]
-        weights = _learned(
-            self.run,
-            f"boston/{path_of(STUDENT + name)}",
-            [db.teacher.stored_chain(method.posterior, at(k, draws), x, thin=100) for k, x in enumerate(inputs)],
-            self.student,
-            self.queries,
-            dataclasses.replace(
-                self.preset.settings, update_every=1, reservoir=0, num_chains=_together(self.settings, draws)
-            ),
-            self._key(STUDENT + name),
-            self.settings.updates,
-        )
+        lessons: Any = {"key": self._key(STUDENT + name), "updates": self.settings.updates, "thin": 100}
+        weights = _learned(self, f"boston/{path_of(STUDENT + name)}", method.posterior, draws, inputs, **lessons)
         methods = {
             "teacher": lambda k, x: db.predict_draws(method.posterior, at(k, draws), x),
             "student": lambda k, x: db.predict_student(self.student, at(k, weights), x),
@@ -222,6 +213,7 @@ class Digits(mnist.MnistExperiment):
         self.keys: dict[str, Key] = dict(zip(("sgd", "ensemble", "dropout mc"), jax.random.split(key, 3), strict=True))
         optimiser = falling_adam(self.preset.learning_rate, preset.digit_updates)
         self.student = dataclasses.replace(self.student, optimiser=optimiser)
+        self.lessons = self.preset.settings
 
     def parts(self) -> Part:
         """Every method, and what computes its scores."""
@@ -237,20 +229,9 @@ class Digits(mnist.MnistExperiment):
         """The student of draws that are there."""
         fit_key, learn_key = jax.random.split(self.keys[name])
         draws = fitted_draws(method, fit_key, self.trials, self.data, None, number)
-        queries = db.queries.image_queries if self.preset.queries == "images" else db.queries.jitter
-        weights = _learned(
-            self.run,
-            f"mnist/{path_of(STUDENT + name)}",
-            [
-                db.teacher.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200)
-                for k in range(self.trials)
-            ],
-            self.student,
-            queries(self.preset.noise),
-            dataclasses.replace(self.preset.settings, num_chains=_together(self.settings, draws)),
-            learn_key,
-            self.settings.digit_updates,
-        )
+        inputs = [self.data.x] * self.trials
+        lessons: Any = {"key": learn_key, "updates": self.settings.digit_updates, "thin": 200}
+        weights = _learned(self, f"mnist/{path_of(STUDENT + name)}", method.posterior, draws, inputs, **lessons)
         x, trials = self.held_out.x, range(self.trials)
         said = {
             name: [db.predict_draws(method.posterior, at(k, draws), x) for k in trials],
@@ -269,24 +250,24 @@ PARTS: dict[str, Callable[..., Part]] = {
 }
 
 
-def _together(preset: TeachersPreset, draws: PyTree) -> int:
-    """How many draws, of those ``[trials, draws, ...]``, each target is the average of."""
-    return min(preset.draws_together, jax.tree.leaves(draws)[0].shape[1])
-
-
 def _learned(
-    run: db.Run,
+    experiment: Boston | Digits,
     name: str,
-    teachers: list[Any],
-    student: db.Student,
-    queries: db.queries.Queries,
-    settings: db.Settings,
+    posterior: db.Posterior,
+    draws: PyTree,
+    inputs: list[Array],
+    *,
     key: Key,
-    steps: int,
+    updates: int,
+    thin: int,
 ) -> PyTree:
-    """The weights of the students of all trials, which learn side by side."""
+    """The weights of the students of draws ``[trials, draws, ...]`` in all trials, which learn side by side."""
+    together = min(experiment.settings.draws_together, jax.tree.leaves(draws)[0].shape[1])
+    settings = dataclasses.replace(experiment.lessons, num_chains=together)
+    student, queries = experiment.student, experiment.queries
+    teachers = [db.teacher.stored_chain(posterior, at(k, draws), x, thin=thin) for k, x in enumerate(inputs)]
     parts = db.student.side_by_side([db.distillation(teacher, student, queries, settings) for teacher in teachers])
-    return parts.best(run.distil(name, parts, key, steps))
+    return parts.best(experiment.run.distil(name, parts, key, updates))
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
