@@ -46,12 +46,8 @@ BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_outp
 PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
 ASIDE = (*LAYOUT[:2], *PLACE, "out", "resume", "quiet", "json")
 """Options of `Fit` that do not tell one run from another."""
-KeepFormulas = Annotated[
-    bool,
-    value(
-        None, default=False, help="leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
-    ),
-]
+FORMULAS = "leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
+KeepFormulas = Annotated[bool, value(None, default=False, help=FORMULAS)]
 
 
 @dataclass(frozen=True)
@@ -190,11 +186,8 @@ class Fit:
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        unsaid = {
-            name
-            for name in (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
-            if said.get(name) in ((), None, AUTO)
-        }
+        optional = (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
+        unsaid = {name for name in optional if said.get(name) in ((), None, AUTO)}
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
         config |= {"sha256": sha256}

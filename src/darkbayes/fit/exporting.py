@@ -98,14 +98,10 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
 
 def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
     """The mean log likelihood that is lost on a file, read some rows at a time."""
-    batches: Any = (
-        read_batches(source, schema, target=True)
-        if isinstance(schema, TableSchema)
-        else read_image_batches(source, schema, target=True)
-    )
+    read: Any = read_batches if isinstance(schema, TableSchema) else read_image_batches
     both, target = [Shipped(source, content=model) for model in (content, small)], schema.target
     scores = [Scores(), Scores()]
-    for batch in batches:
+    for batch in read(source, schema, target=True):
         for shipped, collected in zip(both, scores, strict=True):
             collected.add(shipped.predict(batch.inputs), target.truth(batch.target))
     whole, quantised = (collected.result()["log_likelihood"].value for collected in scores)

@@ -57,19 +57,8 @@ def prepare_features(
     places = [files.paths[row].relative_to(root).as_posix() for row in held.tolist()]
     shown = [_small(image_array(files.paths[row], schema)) for row in held.tolist()]
     notes = [*files.notes, files.fitted(backbone.shape[1:]), backbone.note]
-    return Prepared(
-        schema,
-        data[0],
-        data[1],
-        target.truth(files.labels[held]),
-        None,
-        np.stack(shown) if shown else None,
-        places,
-        notes,
-        facts,
-        backbone,
-        features,
-    )
+    truth, images = target.truth(files.labels[held]), np.stack(shown) if shown else None
+    return Prepared(schema, data[0], data[1], truth, None, images, places, notes, facts, backbone, features)
 
 
 def feature_schema(values: np.ndarray, target: ClassTarget) -> TableSchema:

@@ -80,11 +80,8 @@ def fit_folder(
     queries = None if table is None else table_queries(table)
     whole: Any = {"backbone": prepared.backbone, "features": prepared.features}
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
-    wide = make_posterior(
-        prepared.train,
-        target,
-        Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0], options.network),
-    )
+    kind: Any = target.likelihoods[0], target.prior_precisions[0], options.network
+    wide = make_posterior(prepared.train, target, Model(options.student_hidden, "relu", *kind))
     beside = ThreadPoolExecutor(1)
     try:
         alone = prepared.held_out is None or not run.first

@@ -47,11 +47,9 @@ def dependence(
             name: array.reshape(len(values), len(chosen), *array.shape[1:]).mean(axis=1)
             for name, array in predict(stacked).course().items()
         }
-        courses.append(
-            {"column": column.name, "values": values.tolist()}
-            | {name: array.tolist() for name, array in means.items()}
-            | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))}
-        )
+        course = {"column": column.name, "values": values.tolist()}
+        course |= {name: array.tolist() for name, array in means.items()}
+        courses.append(course | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))})
     return sorted(courses, key=lambda course: -course["effect"])[:MOST_COLUMNS]
 
 

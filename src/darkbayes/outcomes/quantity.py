@@ -249,12 +249,8 @@ class QuantityTarget(Target):
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
         """Moments, interval and Gaussian; of several outputs, lists in the order of `names`."""
         moments = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
-        columns = (
-            prediction.points
-            | moments
-            | {"interval": np.stack(prediction.interval(level), axis=-1)}
-            | prediction.gaussian
-        )
+        interval = {"interval": np.stack(prediction.interval(level), axis=-1)}
+        columns = prediction.points | moments | interval | prediction.gaussian
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns

@@ -270,13 +270,8 @@ def summary(results: dict[str, Any], names: Names) -> str:
     return f"By its total uncertainty the student tells clothes from digits with AUROC {areas['student']:.3f}; {shown}."
 
 
-STYLES: dict[str, tuple[str, str, str]] = dict(
-    zip(
-        METHODS,
-        zip((*figures.COLOURS[1:], figures.BLUE), ("--", ":", "-.", "--", "-"), "sv^Do", strict=True),
-        strict=True,
-    )
-)
+_LOOKS = zip((*figures.COLOURS[1:], figures.BLUE), ("--", ":", "-.", "--", "-"), "sv^Do", strict=True)
+STYLES: dict[str, tuple[str, str, str]] = dict(zip(METHODS, _LOOKS, strict=True))
 
 
 def lines(folder: Path, results: dict[str, Any], names: Names) -> figures.Drawing:

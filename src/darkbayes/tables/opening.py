@@ -116,11 +116,8 @@ class CsvRows(Rows):
             at = {name: place for place, name in enumerate(file.names)}
             types = {at[name]: pa.string() for name in wanted}
             types |= {at[name]: pa.float64() for name, kind in known.items() if kind is None}
-            types |= {
-                at[name]: pa.dictionary(pa.int32(), pa.string())
-                for name, kind in known.items()
-                if isinstance(kind, tuple)
-            }
+            coded = [name for name, kind in known.items() if isinstance(kind, tuple)]
+            types |= {at[name]: pa.dictionary(pa.int32(), pa.string()) for name in coded}
 
             def piece(block: Block, share: float) -> Part:
                 table, lines, bad = parse_rows(block, len(at), types)

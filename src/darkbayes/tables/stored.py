@@ -102,12 +102,10 @@ def _fits(value: Any, kind: Any, most: float) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, one, most) for one in inner)
     if origin is tuple:
-        each = inner[:1] * len(value) if inner[-1:] == (Ellipsis,) and isinstance(value, tuple) else inner
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(each)
-            and all(_fits(*pair, most) for pair in zip(value, each, strict=True))
-        )
+        if not isinstance(value, tuple):
+            return False
+        each = inner[:1] * len(value) if inner[-1:] == (Ellipsis,) else inner
+        return len(value) == len(each) and all(_fits(*pair, most) for pair in zip(value, each, strict=True))
     if origin is dict:
         return isinstance(value, dict) and all(
             _fits(key, inner[0], most) and _fits(one, inner[1], most) for key, one in value.items()
