@@ -162,10 +162,8 @@ class DistilledEstimator(BaseEstimator):
             for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
                 before, wanted = getattr(self.options_, name), getattr(options, name)
                 if wanted is not None and wanted != before:
-                    raise InvalidInput(
-                        f"warm_start goes on with the same networks, but {name} was {before} and is now {wanted}: set "
-                        "it back, or set warm_start=False"
-                    )
+                    other = f"but {name} was {before} and is now {wanted}: set it back, or set warm_start=False"
+                    raise InvalidInput(f"warm_start goes on with the same networks, {other}")
                 options = dataclasses.replace(options, **{name: before})
             start = Start(self.draws_, self.params_)
         train, held = rows
@@ -240,10 +238,8 @@ class DistilledEstimator(BaseEstimator):
         if backbone is None:
             return to_onnx(self._student(), self.params_, self.schema_)
         if backbone.width != self.n_features_in_ or self.schema_.shape != (len(self.schema_.numbers),):
-            raise InvalidInput(
-                f"{backbone.name} makes {backbone.width} features, and the fit was to {self.n_features_in_} columns: "
-                "give the backbone whose features it was fitted to"
-            )
+            other = f"makes {backbone.width} features, and the fit was to {self.n_features_in_} columns"
+            raise InvalidInput(f"{backbone.name} {other}: give the backbone whose features it was fitted to")
         names = list(getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)]))
         kept = tuple(names.index(column.name) for column in self.schema_.columns)
         images = ImageSchema(*backbone.shape, 0.0, 1.0, self._target, crop=True)

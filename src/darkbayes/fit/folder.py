@@ -176,10 +176,9 @@ def guarantee_level(asked: str, held_out: int) -> float | None:
     except ValueError:
         raise InvalidInput(f"--guarantee must be a share such as 0.9, auto or none, not {asked}") from None
     if held_out < (needed := rows_needed(level)):
-        raise InvalidInput(
-            f"--guarantee {asked} needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}: "
-            "give more rows, a larger share (--held-out) or a lower level"
-        )
+        few = f"needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}"
+        remedy = "give more rows, a larger share (--held-out) or a lower level"
+        raise InvalidInput(f"--guarantee {asked} {few}: {remedy}")
     return level
 
 

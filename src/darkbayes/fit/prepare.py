@@ -102,14 +102,6 @@ def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
     return weights
 
 
-class Read(NamedTuple):
-    """What was found out of a table: what a network reads, and what it predicts."""
-
-    schema: TableSchema
-    choice: Choice
-    notes: list[str]
-
-
 def infer_schema(
     table: Table,
     targets: Sequence[str],
@@ -119,8 +111,8 @@ def infer_schema(
     rows: np.ndarray,
     ignore: Sequence[str] = (),
     chosen: bool = False,
-) -> Read:
-    """What a network reads and predicts, and how it was decided, every choice in words.
+) -> tuple[TableSchema, Choice, list[str]]:
+    """What a network reads, what it predicts, and how it was decided, every choice in words.
 
     Of the `usable` rows, which have a target, those in `rows` train: statistics are of these alone. Where somebody has
     `chosen` the columns to predict from, one that counts the rows is read as well.
@@ -129,7 +121,7 @@ def infer_schema(
     columns = target_columns(table, targets, usable)
     encoded = inputs.encode(frame_of(table, inputs, rows))
     choice = kind.choose(columns, np.searchsorted(usable, rows), encoded, table.source)
-    return Read(dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes])
+    return dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes]
 
 
 def target_columns(table: Table, targets: Sequence[str], usable: np.ndarray) -> dict[str, Column]:
