@@ -16,7 +16,7 @@ from darkbayes.outcomes import CountTarget, NumberTarget
 from darkbayes.outcomes.counts import CountPrediction
 from darkbayes.outcomes.number import NumberPrediction
 from darkbayes.shipped import Shipped
-from darkbayes.tables.picking import rows_at
+from darkbayes.tables.reading import rows_at
 from darkbayes.tables.streaming import read_batches
 
 HEADER = ["id", "rooms", "crime rate", "distance", "colour"]

@@ -24,7 +24,7 @@ from darkbayes.errors import InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.shipped import Shipped
 from darkbayes.tables.opening import Layout
-from darkbayes.tables.picking import rows_at
+from darkbayes.tables.reading import rows_at
 from darkbayes.tables.schema import TableSchema
 
 LEAST_CANDIDATES, CANDIDATES = 500, 20

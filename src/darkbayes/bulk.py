@@ -48,9 +48,8 @@ class Predictor:
         self._on_bad: Any = on_bad
         self.keep, self._level = tuple(keep), None if level is None else require_share("level", level)
         if twice := set(self.keep) & set(self.nothing().schema.names):
-            raise InvalidInput(
-                f"keep names {sorted(twice)[0]!r}, which a column of the predictions is called: rename it"
-            )
+            called = "which a column of the predictions is called"
+            raise InvalidInput(f"keep names {sorted(twice)[0]!r}, {called}: rename it")
 
     def __call__(self, batch: Any) -> Any:
         """What is predicted of a record batch or a table of arrow, as a record batch: a row for each that is good."""

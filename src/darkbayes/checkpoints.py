@@ -32,7 +32,7 @@ SHARD = "state-{}.safetensors"
 
 def named_leaves(tree: PyTree) -> dict[str, np.ndarray]:
     """The arrays of a pytree by their paths; random keys as their data."""
-    return {_name(path): plain_array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    return {_name(path): np.asarray(plain(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -41,12 +41,8 @@ def _name(path: tuple[Any, ...]) -> str:
     return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in parts)
 
 
-def plain_array(leaf: jax.Array) -> np.ndarray:
-    """A leaf as numpy sees it; a random key as its data."""
-    return np.asarray(_plain(leaf))
-
-
-def _plain(leaf: jax.Array) -> jax.Array:
+def plain(leaf: jax.Array) -> jax.Array:
+    """A leaf as it is; a random key as its data."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
@@ -73,7 +69,7 @@ def _pieces(tree: PyTree) -> dict[str, np.ndarray]:
     """What this process has to write of arrays that all share: of each piece that several have, one writes it."""
     pieces = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        for shard in _plain(leaf).addressable_shards:
+        for shard in plain(leaf).addressable_shards:
             if shard.replica_id == 0:
                 begins = shard.index[0].start if shard.index else None
                 pieces[f"{begins}@{_name(path)}" if begins else _name(path)] = np.asarray(shard.data)
@@ -111,7 +107,7 @@ def _put_in_place(aside: Path, manifest: dict[str, Any]) -> None:
     if not final.exists():
         os.replace(aside, final)
         sync_folder(folder)
-    for old in [*_checkpoints(folder)[:-2], *folder.glob(".step-*")]:
+    for old in [*(_place(folder, step) for step in checkpoint_steps(folder)[:-2]), *folder.glob(".step-*")]:
         shutil.rmtree(old)
 
 
@@ -119,13 +115,9 @@ def _place(folder: Path, step: int) -> Path:
     return folder / f"step-{step:012d}"
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"))
-
-
 def checkpoint_steps(folder: Path) -> list[int]:
     """The steps of which there are checkpoints, oldest first."""
-    return [int(path.name.removeprefix("step-")) for path in _checkpoints(folder)]
+    return [int(path.name.removeprefix("step-")) for path in sorted(folder.glob("step-*"))]
 
 
 def drop_checkpoints(folder: Path, after: int) -> None:
@@ -166,14 +158,14 @@ def restored_arrays(files: Sequence[Path], like: PyTree) -> Any:
     None if they have other names, shapes or types.
     """
     stored = _joined({name: piece for file in files for name, piece in read_arrays(file).items()})
-    plain = {_name(path): _plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
-    kinds, wanted = ({name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()} for leaves in (stored, plain))
-    if kinds != wanted:
+    wanted = {_name(path): plain(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
+    has, needs = ({name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()} for leaves in (stored, wanted))
+    if has != needs:
         return None
 
     def restore(path: Any, leaf: jax.Array) -> jax.Array:
         name = _name(path)
-        value, place = stored[name], getattr(plain[name], "sharding", None)
+        value, place = stored[name], getattr(wanted[name], "sharding", None)
         if place is None or place.num_devices == 1:
             value = jnp.asarray(value)
         else:

@@ -29,11 +29,7 @@ ASIDE = ".part"
 
 
 def user_cache() -> Path:
-    """Where this package may keep what it can get or make again.
-
-    Returns:
-        The folder, whether it is there or not.
-    """
+    """Where this package may keep what it can get or make again: a folder, whether it is there or not."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "darkbayes"
 
 
@@ -115,13 +111,9 @@ _LOCKED: "weakref.WeakValueDictionary[tuple[int, int], FolderLock]" = weakref.We
 
 
 def lock_folder(folder: Path) -> FolderLock | None:
-    """Keep other processes out of a folder; None where the system has no such locks.
+    """Keep other processes out of a folder that is there; None where the system has no such locks.
 
-    Args:
-        folder: one that is there.
-
-    Returns:
-        What holds it, the same for all in this process.
+    Returned is what holds it, the same for all in this process.
     """
     if fcntl is None:
         return None

@@ -39,8 +39,6 @@ OPERATORS = """
 """What a student may be made of, and the network whose features it reads: nothing that makes much of a small file."""
 NOT_ONNX = "it is damaged or no ONNX file"
 NUMBER = f"{NOT_ONNX}: it has a number where more should be"
-Message = dict[int, list[Any]]
-"""The values of each field of a message: integers, or bytes, which may be a message again."""
 
 
 class Port(NamedTuple):
@@ -58,6 +56,79 @@ class Described(NamedTuple):
     properties: dict[str, str]
     inputs: dict[str, Port]
     outputs: dict[str, Port]
+
+
+# The wire format of protobuf (https://protobuf.dev/programming-guides/encoding).
+
+
+class Message(dict[int, list[Any]]):
+    """The values of each field of a message: integers, or bytes, which may be a message again; none of another."""
+
+    def __init__(self, content: Any):
+        if not isinstance(content, bytes):
+            raise InvalidInput(NUMBER)
+        place = 0
+        while place < len(content):
+            tag, place = _varint(content, place)
+            number, kind = tag >> 3, tag & 7
+            if kind == 0:
+                value, place = _varint(content, place)
+                self.setdefault(number, []).append(value - (1 << 64) * (value >> 63))
+                continue
+            size = {1: 8, 5: 4}.get(kind)
+            if kind == 2:
+                size, place = _varint(content, place)
+            if size is None or number == 0 or place + size > len(content):
+                raise InvalidInput(f"{NOT_ONNX}: what it holds does not fit together")
+            self.setdefault(number, []).append(content[place : place + size])
+            place += size
+
+    def __missing__(self, number: int) -> list[Any]:
+        return []
+
+    def inner(self, number: int) -> Iterator["Message"]:
+        """The messages of a field."""
+        return map(Message, self[number])
+
+    def integers(self, number: int) -> list[int]:
+        """A field of integers, each by itself or packed."""
+        values: list[int] = []
+        for value in self[number]:
+            if isinstance(value, int):
+                values.append(value)
+                continue
+            place = 0
+            while place < len(value):
+                one, place = _varint(value, place)
+                values.append(one - (1 << 64) * (one >> 63))
+        return values
+
+    def text(self, number: int) -> str:
+        """The last text of a field, if all of them are texts."""
+        try:
+            return [value.decode() for value in self[number] or [b""]][-1]
+        except (AttributeError, UnicodeDecodeError):
+            raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for count, byte in enumerate(content[place : place + 10]):
+        value |= (byte & 127) << 7 * count
+        if byte < 128 and value < 1 << 64:
+            return value, place + count + 1
+    raise InvalidInput(f"{NOT_ONNX}: it ends within a number")
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """A field as it is written."""
+    if isinstance(value, int):
+        return _number(number << 3) + _number(value)
+    return _number(number << 3 | 2) + _number(len(value)) + value
+
+
+def _number(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _number(value >> 7)
 
 
 def seal(content: bytes) -> bytes:
@@ -89,72 +160,60 @@ def _unsealed(content: bytes) -> tuple[bytes, bytes | None]:
 
 
 def describe(content: bytes) -> Described:
-    """What an ONNX file says of itself, if it is whole and holds nothing but a student's graph.
-
-    Args:
-        content: the file's bytes.
-
-    Returns:
-        Its properties, inputs and outputs.
-    """
+    """What an ONNX file says of itself, if it is whole and holds nothing but a student's graph."""
     if len(content) > LARGEST:
         raise InvalidInput(f"it has {len(content):,} bytes, and no ONNX file has more than {LARGEST:,}")
     body, named = _unsealed(content)
     if named is not None and named != _hash(body):
         raise InvalidInput("it is damaged: its contents do not match its checksum")
-    model = _message(content)
-    properties = _properties(model)
-    _check_version(properties, sealed=named is not None)
+    model = Message(content)
+    properties = _properties(model, sealed=named is not None)
     for number, what in ((20, "training"), (25, "functions of its own")):
         if number in model:
             raise InvalidInput(f"it holds {what}, which no student has")
-    _check_numbers("file format", model.get(1, []), IR_VERSIONS)
-    for imported in map(_message, model.get(8, [])):
-        if domain := _text(imported, 1):
+    _check_numbers("file format", model[1], IR_VERSIONS)
+    for imported in model.inner(8):
+        if domain := imported.text(1):
             raise InvalidInput(f"it needs the operators of {domain!r}, which no student does")
-        _check_numbers("opset", imported.get(2, []), OPSETS)
-    if len(model.get(7, [])) != 1 or not model.get(8):
+        _check_numbers("opset", imported[2], OPSETS)
+    if len(model[7]) != 1 or not model[8]:
         raise InvalidInput("it holds no graph, or does not say of which opset it is")
-    graph = _message(model[7][0])
+    graph = Message(model[7][0])
     if 15 in graph:
         raise InvalidInput("it holds sparse constants, which no student has")
-    for node in map(_message, graph.get(1, [])):
+    for node in graph.inner(1):
         _check_node(node)
-    for constant in graph.get(5, []):
-        _check_constant(_message(constant))
-    return Described(properties, *(dict(map(_port, graph.get(number, []))) for number in (11, 12)))
+    for constant in graph.inner(5):
+        _check_constant(constant)
+    return Described(properties, *(dict(map(_port, graph.inner(number))) for number in (11, 12)))
 
 
 def from_encoded(content: bytes, width: int) -> bytes | None:
     """The part of a student's graph that begins at `ENCODED`: the network, without what makes its inputs of columns.
 
-    Args:
-        content: a file that `describe` has looked through.
-        width: how many inputs the network has.
-
-    Returns:
-        An ONNX file whose one input that value is; None if the file does not name it, or it is not all that is read.
+    Of a file that `describe` has looked through, it is an ONNX file whose one input, of this width, that value is; None
+    if the file does not name it, or it is not all that is read.
     """
-    model = _message(content)
-    graph, kept, lost = _message(model[7][0]), [], {ENCODED}
+    model = Message(content)
+    graph, kept, lost = Message(model[7][0]), [], {ENCODED}
     # From the end on, for what makes a value comes before it.
-    for node in reversed(graph.get(1, [])):
-        reads, makes = ({name.decode() for name in _message(node).get(number, [])} for number in (1, 2))
+    for node in reversed(graph[1]):
+        reads, makes = ({name.decode() for name in Message(node)[number]} for number in (1, 2))
         if makes & lost:
             lost |= reads
         else:
             kept.append((node, reads))
     used = set().union(*(reads for _, reads in kept))
-    constants = {_text(_message(constant), 8): constant for constant in graph.get(5, [])}
-    read = {_text(_message(port), 1) for port in graph.get(11, [])}
-    if len(kept) == len(graph.get(1, [])) or used & (read | lost - {ENCODED} - set(constants)):
+    constants = {Message(constant).text(8): constant for constant in graph[5]}
+    read = {port.text(1) for port in graph.inner(11)}
+    if len(kept) == len(graph[1]) or used & (read | lost - {ENCODED} - set(constants)):
         return None
     sides = _field(1, _field(2, b"batch")) + _field(1, _field(1, width))
     port = _field(1, ENCODED.encode()) + _field(2, _field(1, _field(1, 1) + _field(2, sides)))
     parts = [_field(1, node) for node, _ in reversed(kept)] + [_field(2, b"student"), _field(11, port)]
     parts += [_field(5, constant) for name, constant in constants.items() if name in used]
-    parts += [_field(12, output) for output in graph.get(12, [])]
-    head = [_field(number, value) for number in (1, 8) for value in model.get(number, [])]
+    parts += [_field(12, output) for output in graph[12]]
+    head = [_field(number, value) for number in (1, 8) for value in model[number]]
     return b"".join([*head, _field(7, b"".join(parts))])
 
 
@@ -172,16 +231,6 @@ def start_session(content: bytes, refusal: str, threads: int | None = None) -> A
         raise InvalidInput(f"{refusal} ({first_line(problem)})") from None
 
 
-def _check_version(properties: dict[str, str], *, sealed: bool) -> None:
-    version = properties.get(VERSION)
-    if version is None or not re.match(r"\d+\.\d+", version):
-        raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
-    if not sealed and not version.startswith(UNSEALED):
-        raise InvalidInput(
-            f"it is damaged or was changed: it has no hash, which darkbayes {version[:20]} ends files with"
-        )
-
-
 def _check_numbers(what: str, given: list[Any], allowed: range) -> None:
     for number in given:
         if number not in allowed:
@@ -189,130 +238,62 @@ def _check_numbers(what: str, given: list[Any], allowed: range) -> None:
 
 
 def _check_node(node: Message) -> None:
-    kind, domain, *_ = (_text(node, number) for number in (4, 7, 1, 2, 3))  # Names of values are texts as well.
+    kind, domain, *_ = (node.text(number) for number in (4, 7, 1, 2, 3))  # Names of values are texts as well.
     if domain or kind not in OPERATORS.split():
         raise InvalidInput(f"it holds the operator {f'{domain}.' * bool(domain)}{kind}, which no student is made of")
-    for attribute in map(_message, node.get(5, [])):
-        if not _text(attribute, 1) or set(attribute) - {1, 2, 3, 4, 7, 8, 9, 13, 20}:
+    for attribute in node.inner(5):
+        if not attribute.text(1) or set(attribute) - {1, 2, 3, 4, 7, 8, 9, 13, 20}:
             raise InvalidInput(f"its operator {kind} holds a graph or a constant of its own, which no student has")
-        for number in [*_integers(attribute, 3), *_integers(attribute, 8)]:
+        for number in [*attribute.integers(3), *attribute.integers(8)]:
             if abs(number) > LARGEST_SETTING:
                 raise InvalidInput(f"its operator {kind} has the setting {number}: none is beyond {LARGEST_SETTING:,}")
 
 
 def _check_constant(constant: Message) -> None:
     """Refuse what is not stored in the file itself, in as many bytes as its shape needs, as finite numbers."""
-    name, kind = _text(constant, 8), constant.get(2, [0])[0]
-    if 13 in constant or any(constant.get(14, [])):
+    name, kind = constant.text(8), (constant[2] or [0])[0]
+    if 13 in constant or any(constant[14]):
         raise InvalidInput(f"its constant {name!r} lies in another file: a student is one file")
     if kind not in ELEMENTS:
         raise InvalidInput(f"its constant {name!r} is of the type {kind}, which no student has")
     if set(constant) - {1, 2, 6, 8, 9, 12, 14}:
         raise InvalidInput(f"its constant {name!r} is stored as no student's is")
-    shape, dtype = _integers(constant, 1), ELEMENTS[kind]
+    shape, dtype = constant.integers(1), ELEMENTS[kind]
     if len(shape) > MOST_AXES or min(shape, default=0) < 0:
         raise InvalidInput(f"its constant {name!r} has the shape {shape}, which none can have")
-    stored = constant.get(9, [b""])[-1]
+    stored = (constant[9] or [b""])[-1]
     if not isinstance(stored, bytes):
         raise InvalidInput(NUMBER)
-    size = len(constant.get(6, [])) if dtype is None else len(stored)
+    size = len(constant[6]) if dtype is None else len(stored)
     if size != math.prod(shape) * (1 if dtype is None else np.dtype(dtype).itemsize):
         raise InvalidInput(f"its constant {name!r} of shape {shape} is not stored in full")
     if dtype in (np.float32, np.float64) and not np.isfinite(np.frombuffer(stored, dtype)).all():
         raise InvalidInput(f"its constant {name!r} holds numbers that are not finite")
 
 
-def _port(content: bytes) -> tuple[str, Port]:
-    value = _message(content)
-    tensor = _message(_one(_message(_one(value, 2)), 1))
-    kind = tensor.get(1, [0])[0]
+def _port(value: Message) -> tuple[str, Port]:
+    def only(message: Message, number: int) -> Message:
+        if len(message[number]) != 1 or not isinstance(message[number][0], bytes):
+            raise InvalidInput("an input or an output has no type and shape, which those of a student have")
+        return Message(message[number][0])
+
+    tensor = only(only(value, 2), 1)
+    kind = (tensor[1] or [0])[0]
     if kind not in ELEMENTS:
-        raise InvalidInput(f"its value {_text(value, 1)!r} is of the type {kind}, which no student has")
-    sides = [_message(side).get(1, [None])[0] for side in _message(_one(tensor, 2)).get(1, [])]
-    return _text(value, 1), Port(ELEMENTS[kind], tuple(sides))
+        raise InvalidInput(f"its value {value.text(1)!r} is of the type {kind}, which no student has")
+    sides = [(side[1] or [None])[0] for side in only(tensor, 2).inner(1)]
+    return value.text(1), Port(ELEMENTS[kind], tuple(sides))
 
 
-def _properties(model: Message) -> dict[str, str]:
-    pairs = [(_text(pair, 1), _text(pair, 2)) for pair in map(_message, model.get(14, []))]
-    if len(dict(pairs)) < len(pairs):
+def _properties(model: Message, *, sealed: bool) -> dict[str, str]:
+    pairs = [(pair.text(1), pair.text(2)) for pair in model.inner(14)]
+    properties = dict(pairs)
+    if len(properties) < len(pairs):
         raise InvalidInput("it says the same thing of itself twice")
-    return dict(pairs)
-
-
-# The wire format of protobuf (https://protobuf.dev/programming-guides/encoding).
-
-
-def _message(content: Any) -> Message:
-    if not isinstance(content, bytes):
-        raise InvalidInput(NUMBER)
-    fields: Message = {}
-    for number, value in _fields(content):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
-    place = 0
-    while place < len(content):
-        tag, place = _varint(content, place)
-        number, kind = tag >> 3, tag & 7
-        if kind == 0:
-            value, place = _varint(content, place)
-            yield number, value - (1 << 64) * (value >> 63)
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if kind == 2:
-            size, place = _varint(content, place)
-        if size is None or number == 0 or place + size > len(content):
-            raise InvalidInput(f"{NOT_ONNX}: what it holds does not fit together")
-        yield number, content[place : place + size]
-        place += size
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    """A field as it is written."""
-    if isinstance(value, int):
-        return _number(number << 3) + _number(value)
-    return _number(number << 3 | 2) + _number(len(value)) + value
-
-
-def _number(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _number(value >> 7)
-
-
-def _varint(content: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for count, byte in enumerate(content[place : place + 10]):
-        value |= (byte & 127) << 7 * count
-        if byte < 128 and value < 1 << 64:
-            return value, place + count + 1
-    raise InvalidInput(f"{NOT_ONNX}: it ends within a number")
-
-
-def _integers(message: Message, number: int) -> list[int]:
-    """A field of integers, each by itself or packed."""
-    values: list[int] = []
-    for value in message.get(number, []):
-        if isinstance(value, int):
-            values.append(value)
-            continue
-        place = 0
-        while place < len(value):
-            one, place = _varint(value, place)
-            values.append(one - (1 << 64) * (one >> 63))
-    return values
-
-
-def _one(message: Message, number: int) -> bytes:
-    values = message.get(number, [])
-    if len(values) != 1 or not isinstance(values[0], bytes):
-        raise InvalidInput("an input or an output has no type and shape, which those of a student have")
-    return values[0]
-
-
-def _text(message: Message, number: int) -> str:
-    """The last text of a field, if all of them are texts."""
-    try:
-        return [value.decode() for value in message.get(number, [b""])][-1]
-    except (AttributeError, UnicodeDecodeError):
-        raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None
+    version = properties.get(VERSION)
+    if version is None or not re.match(r"\d+\.\d+", version):
+        raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")
+    if not sealed and not version.startswith(UNSEALED):
+        ends = f"it has no hash, which darkbayes {version[:20]} ends files with"
+        raise InvalidInput(f"it is damaged or was changed: {ends}")
+    return properties

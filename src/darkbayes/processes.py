@@ -180,9 +180,8 @@ def plainly() -> None:
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         stream.flush()
-        with contextlib.suppress(
-            OSError, io.UnsupportedOperation
-        ):  # Where somebody has put something else in its place.
+        # Where somebody has put something else in its place, it is left there.
+        with contextlib.suppress(OSError, io.UnsupportedOperation):
             own = os.fdopen(os.dup(stream.fileno()), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
             setattr(sys, name, own)
     reading, writing = os.pipe()

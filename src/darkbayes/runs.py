@@ -39,7 +39,7 @@ from darkbayes.checkpoints import (
     checkpoint_steps,
     load_checkpoint,
     named_leaves,
-    plain_array,
+    plain,
     restored_arrays,
     save_checkpoint,
     save_shards,
@@ -154,10 +154,15 @@ class Run:
             changes = ", ".join(f"{name} is {stored.get(name)!r}, not {wanted.get(name)!r}" for name in names)
             raise RunError(f"{self.path} {what} ({changes}): choose another folder")
 
-    def once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
-        """The arrays stored under `name`, computed only if an earlier call did not get to store them."""
+    def once(self, name: str, compute: Callable[[], dict[str, Any]], wanted: bool = True) -> dict[str, np.ndarray]:
+        """The arrays stored under `name`, computed only if an earlier call did not get to store them.
+
+        Where they are not `wanted` nothing is computed, and there may be none.
+        """
         path = self.path / f"{name}.safetensors"
         if not path.exists():
+            if not wanted:
+                return {}
             began = time.time()
             arrays = compute()
             self.took(name, time.time() - began)
@@ -201,7 +206,7 @@ class Run:
         else:
             stored = load_checkpoint(checkpoint, state)
         if stored is not None:
-            if not np.array_equal(plain_array(stored[0].update_key), plain_array(state.update_key)):
+            if not np.array_equal(plain(stored[0].update_key), plain(state.update_key)):
                 raise RunError(f"{checkpoint} was made with another seed: choose another folder")
             state, start = stored
         metrics = self._by_first(lambda: _metrics_until(folder / "metrics.jsonl", start)) or Path(os.devnull)

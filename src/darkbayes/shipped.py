@@ -42,7 +42,12 @@ class Shipped:
         try:
             # Before onnxruntime sees a byte of it.
             described = describe(content)
-            self.schema = _schema(described.properties)
+            if SCHEMA not in described.properties:
+                raise InvalidInput("it does not say what its inputs mean")
+            try:
+                self.schema = schema_from_json(json.loads(described.properties[SCHEMA]))
+            except (json.JSONDecodeError, RecursionError) as problem:
+                raise InvalidInput(f"its schema cannot be read ({problem})") from None
             self.version = described.properties[VERSION]
             self._outputs = list(described.outputs)
             self._check_ports(described)
@@ -56,7 +61,10 @@ class Shipped:
     def _check_ports(self, described: Described) -> None:
         """Refuse a graph that reads or computes something else than its schema says."""
         matrices = self.schema.matrices(self._no_values)
-        wanted = {name: Port(_element(values), (None, *values.shape[1:])) for name, values in matrices.items()}
+        wanted = {
+            name: Port(None if values.dtype == object else values.dtype.type, (None, *values.shape[1:]))
+            for name, values in matrices.items()
+        }
         if described.inputs != wanted:
             raise InvalidInput(f"it reads {_listed(described.inputs)}, and its schema names {_listed(wanted)}")
         if lost := sorted(set(self.schema.target.outputs) - set(described.outputs)):
@@ -72,9 +80,8 @@ class Shipped:
             values = self._session.run(self._outputs, self.schema.matrices(self._no_values))
             for (name, port), value in zip(described.outputs.items(), values, strict=True):
                 if value.shape != (1, *port.shape[1:]) or value.dtype != port.dtype or not np.isfinite(value).all():
-                    raise InvalidInput(
-                        f"its output {name} is not what it says, or not finite, for a row without values"
-                    )
+                    odd = "is not what it says, or not finite, for a row without values"
+                    raise InvalidInput(f"its output {name} {odd}")
             target = self.schema.target
             prediction = target.prediction(dict(zip(self._outputs, values, strict=True)))
             answers = target.table(prediction, target.level)
@@ -187,19 +194,6 @@ class Shipped:
         if isinstance(self.schema, TableSchema):
             return {column.name: np.empty(0, object) for column in self.schema.columns}
         return np.empty((0, *self.schema.shape), np.float32)
-
-
-def _schema(properties: dict[str, str]) -> Any:
-    if SCHEMA not in properties:
-        raise InvalidInput("it does not say what its inputs mean")
-    try:
-        return schema_from_json(json.loads(properties[SCHEMA]))
-    except (json.JSONDecodeError, RecursionError) as problem:
-        raise InvalidInput(f"its schema cannot be read ({problem})") from None
-
-
-def _element(values: np.ndarray) -> Any:
-    return None if values.dtype == object else values.dtype.type
 
 
 def _listed(ports: dict[str, Port]) -> str:

@@ -64,11 +64,6 @@ def size(text: str) -> float:
     return amount
 
 
-def layout(command: Any) -> Any:
-    """How a command's file is laid out, where it says so."""
-    return {name: getattr(command, name) for name in ("delimiter", "encoding", "sheet", "query")}
-
-
 def remedy(problem: Exception) -> str:
     """The option that mends what is wrong, if there is one.
 

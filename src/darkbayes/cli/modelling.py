@@ -44,20 +44,10 @@ Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", defa
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
 PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
-ASIDE = (
-    *LAYOUT[:2],
-    *PLACE,
-    "out",
-    "resume",
-    "quiet",
-    "json",
-)  # Options of `Fit` that do not tell one run from another.
-KeepFormulas = Annotated[
-    bool,
-    value(
-        None, default=False, help="leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
-    ),
-]
+ASIDE = (*LAYOUT[:2], *PLACE, "out", "resume", "quiet", "json")
+"""Options of `Fit` that do not tell one run from another."""
+FORMULAS = "leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
+KeepFormulas = Annotated[bool, value(None, default=False, help=FORMULAS)]
 
 
 @dataclass(frozen=True)
@@ -157,6 +147,7 @@ class Fit:
     def _run(self) -> None:
         common.require("pyarrow", "onnx", "onnxruntime", "matplotlib", "jinja2")
         common.check_seed(self.seed)
+        time_budget = common.seconds(self.time_budget)
         if not 0.0 <= self.held_out < 1.0:
             raise InvalidInput(f"--held-out must be a share from 0 to below 1, such as 0.2, not {self.held_out}")
         if self.task not in OUTCOMES.tasks:
@@ -181,10 +172,10 @@ class Fit:
         name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
         out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
+        keep_compiled()
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
-        options = Options(time_budget=common.seconds(self.time_budget), **chosen)
-        keep_compiled()
+        options = Options(time_budget=time_budget, **chosen)
         sha256 = " ".join(fingerprint(path) for path in self.source)
         prepared = self._prepared(out, sha256)
         if not isinstance(prepared.schema, TableSchema):
@@ -195,11 +186,8 @@ class Fit:
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        unsaid = {
-            name
-            for name in (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
-            if said.get(name) in ((), None, AUTO)
-        }
+        optional = (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
+        unsaid = {name for name in optional if said.get(name) in ((), None, AUTO)}
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
         config |= {"sha256": sha256}
@@ -278,13 +266,14 @@ class Fit:
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
         task: Any = {"task": self.task, "likelihood": self.likelihood}
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
         if (out / STORE).exists() or loaded_size(self.source) > memory:
             apart = ("weights", "class_weight", "distributed")
             self._refuse_given(apart, f"a table of more than {memory / 1e9:.3g} GB (--memory)")
-            how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": common.layout(self)}
+            how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": layout}
             return prepare_streamed(self.source, self.target, out, memory=memory, sha256=sha256, **how)
-        table = read_table(self.source, wishes=self._wishes(), **common.layout(self))
+        table = read_table(self.source, wishes=self._wishes(), **layout)
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
@@ -333,7 +322,8 @@ class Predict:
 
         shipped = Shipped(self.folder)
         level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, **common.layout(self))
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
+        batches = shipped.batches(self.source, on_bad=self.on_bad, **layout)
         # The place of each row tells which is which if bad rows are skipped.
         unit = batches.unit if self.on_bad == "skip" or batches.unit == "file" else None
         with (
@@ -376,7 +366,8 @@ class Evaluate:
         from darkbayes.shipped import Shipped
 
         shipped = Shipped(self.folder)
-        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, **common.layout(self))
+        layout: Any = {name: getattr(self, name) for name in LAYOUT}
+        batches = shipped.batches(self.source, on_bad=self.on_bad, target=True, **layout)
         target = shipped.schema.target
         scores, inside, apart = Scores(repr(target.name)), Scores(repr(target.name)), 0
         with progress_bar("scoring", None, quiet=self.quiet, unit="rows") as show_progress:

@@ -13,29 +13,21 @@ from darkbayes.cli import common
 from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
 from darkbayes.errors import InvalidInput
 
+Experiment = Literal[
+    "toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt", "conformal", "shift", "active", "bandits",
+    "teachers", "cifar10", "fashion",
+]  # fmt: skip
+Measurement = Literal[
+    "backbone", "compiling", "digits", "engine", "export", "faults", "kills", "memory", "mesh", "predict", "resume",
+    "samplers", "scale", "service", "startup", "streaming", "targets",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Reproduce:
     """Run an experiment of the paper."""
 
-    experiment: tyro.conf.Positional[
-        Literal[
-            "toy2d",
-            "toy1d",
-            "mnist",
-            "boston",
-            "uci",
-            "tables",
-            "doubt",
-            "conformal",
-            "shift",
-            "active",
-            "bandits",
-            "teachers",
-            "cifar10",
-            "fashion",
-        ]
-    ]
+    experiment: tyro.conf.Positional[Experiment]
     """which experiment"""
     preset: Annotated[
         Literal["best", "literal", "augmented", "auto", "automatic", "default", "quick"] | None,
@@ -102,27 +94,7 @@ def benchmark_module(name: str) -> Any:
 class Bench:
     """Measure what the package costs, or compare samplers; in a checkout."""
 
-    what: tyro.conf.Positional[
-        Literal[
-            "backbone",
-            "compiling",
-            "digits",
-            "engine",
-            "export",
-            "faults",
-            "kills",
-            "memory",
-            "mesh",
-            "predict",
-            "resume",
-            "samplers",
-            "scale",
-            "service",
-            "startup",
-            "streaming",
-            "targets",
-        ]
-    ]
+    what: tyro.conf.Positional[Measurement]
     """which measurement; samplers, streaming and targets take a quarter of an hour, kills half an hour, faults two
     hours"""
     seed: Number = 0  # where random numbers start

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import (
-    _safe_indexing,
-    check_consistent_length,
-    check_random_state,
-    column_or_1d,
-    estimator_html_repr,
-)
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state, column_or_1d, estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from darkbayes.checkpoints import named_leaves, restored_arrays
@@ -59,56 +53,44 @@ class Decomposition(NamedTuple):
     epistemic: np.ndarray  # What more data could remove.
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class DistilledEstimator(BaseEstimator):
-    """An estimator, whatever it predicts."""
+    """An estimator, whatever it predicts.
 
-    schema_: TableSchema
-    notes_: list[str]
-    options_: Options
-    choices_: dict[str, Any]
-    diagnosis_: dict[str, Any]
-    params_: Any
-    draws_: Any
-    classes_: np.ndarray
-    n_features_in_: int
-    feature_names_in_: np.ndarray
+    Args:
+        hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
+        likelihood, head, prior, guarantee, kinds, random_state, warm_start, verbose, callbacks: likewise.
+        schema_, notes_, options_, choices_, diagnosis_, params_, draws_, classes_: what `fit` leaves, likewise.
+        n_features_in_, feature_names_in_: as scikit-learn has them.
+    """
 
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] | None = None,
-        activation: str | None = None,
-        student_hidden: tuple[int, ...] = (128, 128, 128, 128),
-        chains: int = 8,
-        effort: float = 1.0,
-        time_budget: float | None = 900.0,
-        max_steps: int | None = None,
-        likelihood: str | None = None,
-        head: str | None = None,
-        prior: float | None = None,
-        guarantee: float | None = None,
-        kinds: Mapping[str, str] | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
-        callbacks: Sequence[Callable[[Snapshot], None]] | None = None,
-    ):
-        self.hidden = hidden
-        self.activation = activation
-        self.student_hidden = student_hidden
-        self.chains = chains
-        self.effort = effort
-        self.time_budget = time_budget
-        self.max_steps = max_steps
-        self.likelihood = likelihood
-        self.head = head
-        self.prior = prior
-        self.guarantee = guarantee
-        self.kinds = kinds
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
+    hidden: tuple[int, ...] | None = None
+    activation: str | None = None
+    student_hidden: tuple[int, ...] = (128, 128, 128, 128)
+    chains: int = 8
+    effort: float = 1.0
+    time_budget: float | None = 900.0
+    max_steps: int | None = None
+    likelihood: str | None = None
+    head: str | None = None
+    prior: float | None = None
+    guarantee: float | None = None
+    kinds: Mapping[str, str] | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: bool = False
+    callbacks: Sequence[Callable[[Snapshot], None]] | None = None
+
+    schema_: TableSchema = dataclasses.field(init=False)
+    notes_: list[str] = dataclasses.field(init=False)
+    options_: Options = dataclasses.field(init=False)
+    choices_: dict[str, Any] = dataclasses.field(init=False)
+    diagnosis_: dict[str, Any] = dataclasses.field(init=False)
+    params_: Any = dataclasses.field(init=False)
+    draws_: Any = dataclasses.field(init=False)
+    classes_: np.ndarray = dataclasses.field(init=False)
+    n_features_in_: int = dataclasses.field(init=False)
+    feature_names_in_: np.ndarray = dataclasses.field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         # They speak of arrays, which hold numbers; frames may hold more.
@@ -180,10 +162,8 @@ class DistilledEstimator(BaseEstimator):
             for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
                 before, wanted = getattr(self.options_, name), getattr(options, name)
                 if wanted is not None and wanted != before:
-                    raise InvalidInput(
-                        f"warm_start goes on with the same networks, but {name} was {before} and is now {wanted}: set "
-                        "it back, or set warm_start=False"
-                    )
+                    other = f"but {name} was {before} and is now {wanted}: set it back, or set warm_start=False"
+                    raise InvalidInput(f"warm_start goes on with the same networks, {other}")
                 options = dataclasses.replace(options, **{name: before})
             start = Start(self.draws_, self.params_)
         train, held = rows
@@ -258,10 +238,8 @@ class DistilledEstimator(BaseEstimator):
         if backbone is None:
             return to_onnx(self._student(), self.params_, self.schema_)
         if backbone.width != self.n_features_in_ or self.schema_.shape != (len(self.schema_.numbers),):
-            raise InvalidInput(
-                f"{backbone.name} makes {backbone.width} features, and the fit was to {self.n_features_in_} columns: "
-                "give the backbone whose features it was fitted to"
-            )
+            other = f"makes {backbone.width} features, and the fit was to {self.n_features_in_} columns"
+            raise InvalidInput(f"{backbone.name} {other}: give the backbone whose features it was fitted to")
         names = list(getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)]))
         kept = tuple(names.index(column.name) for column in self.schema_.columns)
         images = ImageSchema(*backbone.shape, 0.0, 1.0, self._target, crop=True)

@@ -1,7 +1,6 @@
 """The estimator of classes."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Self
 
@@ -15,11 +14,11 @@ from darkbayes.errors import InvalidInput
 from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names
 from darkbayes.fit import check_weights
 from darkbayes.outcomes import ClassTarget
-from darkbayes.student import Snapshot
 from darkbayes.tables.cells import text_of
 from darkbayes.tables.inference import infer_inputs
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class DistilledClassifier(ClassifierMixin, DistilledEstimator):
     """Predicts classes with probabilities that mean what they say.
 
@@ -40,46 +39,7 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
         classes_: the labels, in the order of the probabilities; all others as of `DistilledRegressor`.
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: tuple[int, ...] | None = None,
-        activation: str | None = None,
-        student_hidden: tuple[int, ...] = (128, 128, 128, 128),
-        chains: int = 8,
-        effort: float = 1.0,
-        time_budget: float | None = 900.0,
-        max_steps: int | None = None,
-        likelihood: str | None = None,
-        head: str | None = None,
-        prior: float | None = None,
-        guarantee: float | None = None,
-        kinds: Mapping[str, str] | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
-        callbacks: Sequence[Callable[[Snapshot], None]] | None = None,
-        class_weight: Any = None,
-    ):
-        super().__init__(
-            hidden=hidden,
-            activation=activation,
-            student_hidden=student_hidden,
-            chains=chains,
-            effort=effort,
-            time_budget=time_budget,
-            max_steps=max_steps,
-            likelihood=likelihood,
-            head=head,
-            prior=prior,
-            guarantee=guarantee,
-            kinds=kinds,
-            random_state=random_state,
-            warm_start=warm_start,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows `X` and their labels `y`.
@@ -105,11 +65,8 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
             if len(self.classes_) == 1:
                 (only,) = self.classes_.tolist()
                 raise InvalidInput(f"y holds one class only, {only!r}: give examples of at least two classes")
-            rows, (name,), split = (
-                np.arange(table.rows),
-                target_names(y, labels, table),
-                self._split(len(codes), codes),
-            )
+            (name,), split = target_names(y, labels, table), self._split(len(codes), codes)
+            rows = np.arange(table.rows)
             schema, self.notes_ = infer_inputs(table, [name], usable=rows, rows=split[0], chosen=True)
             kinds: Any = {"b": "boolean", "i": "integer", "u": "integer"}
             names = (str(text_of(label) if isinstance(label, Real) else label) for label in self.classes_.tolist())

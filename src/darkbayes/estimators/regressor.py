@@ -90,9 +90,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         split = self._split(table.rows)
         task = NumberTarget.task if self.likelihood is None else AUTO
         kind = OUTCOMES.kind(columns, task, [], self.likelihood)
-        schema, _, self.notes_ = infer_schema(
-            together, names, kind, usable=np.arange(table.rows), rows=split[0], chosen=True
-        )
+        rows: Any = {"usable": np.arange(table.rows), "rows": split[0]}
+        schema, _, self.notes_ = infer_schema(together, names, kind, **rows, chosen=True)
         return self._learn(table, values, weights, schema, split)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -115,9 +114,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         for one in levels:
             require_share("level", one)
         prediction = self.predict_dist(X)
-        ends = [
-            np.stack(list(map(_flat, prediction.interval(one))), axis=-1) for one in levels or (self._target.level,)
-        ]
+        intervals = [prediction.interval(one) for one in levels or (self._target.level,)]
+        ends = [np.stack([_flat(low), _flat(high)], axis=-1) for low, high in intervals]
         return ends[0] if level is None or np.ndim(level) == 0 else np.stack(ends, axis=-1)
 
     def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

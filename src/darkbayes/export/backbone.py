@@ -153,16 +153,17 @@ def load_backbone(
         shape = _shape(whole.graph, size, images)
         center, scale = _pixels(center, scale, shape[0])
         output = _output(whole.graph, output)
-        wanted = _features(content, shape, output, batch=1)
+        probes = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+        wanted = _features(content, output, probes)
         model = _mergeable(whole, output)
         axes = {4: (2, 3), 3: (1,)}.get(wanted.ndim, ())
         if wanted.ndim < 2 or wanted.ndim > 4 or wanted.dtype != np.float32:
             remedy = "name another value of the graph (--backbone-output)"
-            raise InvalidInput(f"its output {output!r} is {wanted.dtype} of shape {wanted.shape}: {remedy}")
+            raise InvalidInput(f"its output {output!r} is {wanted.dtype} of shape {wanted[:1].shape}: {remedy}")
         width = wanted.shape[1] if wanted.ndim != 3 else wanted.shape[2]
         backbone = Backbone(name, shape, center, scale, output, width, model, axes)
         describe(backbone.content)
-        _check(backbone, content)
+        _check(backbone, probes, wanted)
     except InvalidInput as problem:
         raise InvalidInput(f"{name} cannot be used as a backbone: {problem}") from None
     return backbone
@@ -246,30 +247,22 @@ def _output(graph: Any, output: str | None) -> str:
     return output
 
 
-def _features(content: bytes, shape: tuple[int, int, int], output: str, batch: int) -> np.ndarray:
-    """What the file itself makes of random images."""
+def _features(content: bytes, output: str, images: np.ndarray) -> np.ndarray:
+    """What the file itself makes of images, one after the other."""
     import onnx
 
     model = onnx.load_model_from_string(content)
     if output not in [value.name for value in model.graph.output]:
         model.graph.output.append(onnx.ValueInfoProto(name=output))
     session = start_session(model.SerializeToString(), NOT_HERE)
-    images = _random(batch, shape)
-    parts = [_run(session, output, images[k : k + 1], shape) for k in range(batch)]
-    return np.concatenate(parts)
-
-
-def _random(batch: int, shape: tuple[int, int, int]) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(batch, *shape)).astype(np.float32)
-
-
-def _run(session: Any, output: str, images: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    name = session.get_inputs()[0].name
     try:
-        return np.asarray(session.run([output], {session.get_inputs()[0].name: images})[0])
+        parts = [np.asarray(session.run([output], {name: image[None]})[0]) for image in images]
     except Exception as problem:  # onnxruntime's own errors share no other base.
-        size = " x ".join(map(str, shape[1:]))
+        size = " x ".join(map(str, images.shape[2:]))
         remedy = "name the size that it is for (--backbone-size)"
         raise InvalidInput(f"it does not run on images of {size} pixels ({first_line(problem)}): {remedy}") from None
+    return np.concatenate(parts)
 
 
 def _mergeable(model: Any, output: str) -> Any:
@@ -289,11 +282,8 @@ def _mergeable(model: Any, output: str) -> Any:
         try:
             model = version_converter.convert_version(model, OPSET)
         except Exception as problem:  # It raises RuntimeError and others.
-            remedy = f"export it with opset_version={OPSET}"
-            why = first_line(problem)
-            raise InvalidInput(
-                f"it is of opset {version}, which cannot be brought to {OPSET} ({why}): {remedy}"
-            ) from None
+            why = f"which cannot be brought to {OPSET} ({first_line(problem)})"
+            raise InvalidInput(f"it is of opset {version}, {why}: export it with opset_version={OPSET}") from None
     graph, kept = onnx.GraphProto(), []
     for node in reversed(list(_nodes_before(model.graph, output))):
         if node.op_type == "Constant":
@@ -352,11 +342,9 @@ def _free_batch(graph: Any) -> None:
                 constant.CopyFrom(numpy_helper.from_array(values, constant.name))
 
 
-def _check(backbone: Backbone, content: bytes) -> None:
+def _check(backbone: Backbone, images: np.ndarray, wanted: np.ndarray) -> None:
     """Refuse what does not compute, of several images at once, what its file does of each."""
-    images = _random(2, backbone.shape)
-    wanted = _features(content, backbone.shape, backbone.output, batch=2)
-    wanted = wanted.mean(axis=backbone.axes) if backbone.axes else wanted.reshape(2, -1)
+    wanted = wanted.mean(axis=backbone.axes) if backbone.axes else wanted.reshape(len(images), -1)
     scale, center = (np.asarray(each, np.float32).reshape(-1, 1, 1) for each in (backbone.scale, backbone.center))
     try:
         features = backbone.features(images * scale + center)
@@ -365,9 +353,8 @@ def _check(backbone: Backbone, content: bytes) -> None:
         raise InvalidInput(f"it does not run on several images at once ({first_line(problem)}): {remedy}") from None
     if not np.isfinite(wanted).all():
         raise InvalidInput("its features are not finite numbers")
-    if features.shape != wanted.shape or np.abs(features - wanted).max() > LARGEST_CHANGE * max(
-        np.abs(wanted).max(), 1
-    ):
+    most = LARGEST_CHANGE * max(np.abs(wanted).max(), 1)
+    if features.shape != wanted.shape or np.abs(features - wanted).max() > most:
         from darkbayes.export.graph import OPSET
 
         remedy = f"export it with a batch of any length (dynamic_axes), and opset_version={OPSET}"

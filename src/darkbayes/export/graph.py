@@ -62,12 +62,14 @@ class Graph:
 
     def input(self, name: str, dtype: Any, shape: Sequence[int]) -> Value:
         """Declare an input, of a shape without the batch."""
-        self.inputs.append(_declared(name, dtype, shape))
+        # The length of the first axis, which has a name, is free.
+        self.inputs.append(helper.make_tensor_value_info(name, _type(dtype), ["batch", *shape]))
         return Value(self, name, dtype)
 
     def output(self, name: str, value: Value, shape: Sequence[int] = ()) -> None:
         """Declare an output, of a shape without the batch: the value that goes by another name within."""
-        self.outputs.append((value.name, _declared(name, value.dtype, shape)))
+        declared = helper.make_tensor_value_info(name, _type(value.dtype), ["batch", *shape])
+        self.outputs.append((value.name, declared))
 
     def rename(self, value: Value, name: str) -> None:
         """Have a value within go by a name that others can look for."""
@@ -118,11 +120,6 @@ class Graph:
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="darkbayes")
         helper.set_model_props(model, properties | {VERSION: __version__})
         return seal(model.SerializeToString())
-
-
-def _declared(name: str, dtype: Any, shape: Sequence[int]) -> Any:
-    # The length of the first axis, which has a name, is free.
-    return helper.make_tensor_value_info(name, _type(dtype), ["batch", *shape])
 
 
 def _type(dtype: Any) -> int:

@@ -27,7 +27,6 @@ from darkbayes.export.backbone import Backbone
 from darkbayes.model import layers
 from darkbayes.model.base import Layer, Shape, layers_of, pair, shape_after, with_weights
 from darkbayes.onnxfile import ENCODED, SCHEMA
-from darkbayes.outcomes.heads.base import Head
 from darkbayes.student.network import Student
 from darkbayes.tables.schema import ImageSchema, Schema, TableSchema
 from darkbayes.tables.stored import schema_to_json
@@ -74,7 +73,11 @@ def to_onnx(
     if (schema is None) == (shape is None):
         raise InvalidInput("to_onnx needs either a schema or the shape of one input: give one of them")
     if schema is not None:
-        _check_head(student.head, schema.target)
+        target, head = schema.target, student.head
+        wanted = [target.head(kind) for kind in target.heads]
+        if not any((type(head), head.targets, head.width) == (type(one), one.targets, one.width) for one in wanted):
+            heads = ", ".join(map(str, wanted))
+            raise InvalidInput(f"the target {target.name} needs a student whose head is one of {heads}, not {head}")
     from darkbayes.export.graph import Graph
 
     if (backbone is None) != (features is None) or (backbone and schema and backbone.shape != schema.shape):
@@ -95,14 +98,6 @@ def to_onnx(
     schema.target.write_outputs(graph, parts)
     stored = json.dumps(schema_to_json(schema, sealed=True), separators=(",", ":"), ensure_ascii=False)
     return graph.written("student", {SCHEMA: stored})
-
-
-def _check_head(head: Head, target: Any) -> None:
-    """Refuse a student whose outputs do not speak of the target."""
-    wanted = [target.head(kind) for kind in target.heads]
-    if not any(type(head) is type(one) and head.targets == one.targets and head.width == one.width for one in wanted):
-        heads = ", ".join(map(str, wanted))
-        raise InvalidInput(f"the target {target.name} needs a student whose head is one of {heads}, not {head}")
 
 
 def _layers(student: Student, params: PyTree, shape: tuple[int, ...]) -> tuple[Layer, ...]:
@@ -229,9 +224,8 @@ def _layer(graph: "Graph", layer: Layer, weights: Any, x: "Value", shape: Shape,
             return graph.add("Flatten", x)
         case layers.Flatten() | layers.Identity():
             return x
-    raise InvalidInput(
-        f"the layer {layer!r} has no counterpart in ONNX: leave it out, or use one of darkbayes.model.layers"
-    )
+    remedy = "leave it out, or use one of darkbayes.model.layers"
+    raise InvalidInput(f"the layer {layer!r} has no counterpart in ONNX: {remedy}")
 
 
 def _mean(graph: "Graph", x: "Value", *axes: int) -> "Value":

@@ -4,8 +4,6 @@ Each output of a layer has a scale s of its own, and its weights are stored as r
 multiplies them by s again when it runs. Biases, standardisation and all else stay as they are.
 """
 
-from typing import Any
-
 import numpy as np
 
 from darkbayes.errors import InvalidInput
@@ -31,6 +29,7 @@ def quantise(model: bytes) -> bytes:
     True
     """
     import onnx
+    from onnx import helper, numpy_helper
 
     whole = onnx.load_from_string(model)
     graph, restored = whole.graph, []
@@ -39,8 +38,15 @@ def quantise(model: bytes) -> bytes:
         name = node.input[1]
         if name not in stored:
             raise InvalidInput(f"the weights {name} are no constants of the file: give one that to_onnx wrote")
-        restored.append(_in_eight_bits(graph, stored[name]))
-        node.input[1] = restored[-1].output[0]
+        values = numpy_helper.to_array(stored[name])
+        rest = tuple(range(1, values.ndim))
+        largest = np.max(np.abs(values), axis=rest)
+        scale = np.where(largest > 0, largest / MOST_STEPS, 1).astype(np.float32)
+        steps = np.rint(values / np.expand_dims(scale, rest)).astype(np.int8)
+        graph.initializer.append(numpy_helper.from_array(scale, f"{name}.scale"))
+        stored[name].CopyFrom(numpy_helper.from_array(steps, name))
+        node.input[1] = f"{name}.float"
+        restored.append(helper.make_node("DequantizeLinear", [name, f"{name}.scale"], [node.input[1]], axis=0))
     everything = [*restored, *graph.node]
     del graph.node[:]
     graph.node.extend(everything)
@@ -48,18 +54,3 @@ def quantise(model: bytes) -> bytes:
     del whole.metadata_props[:]
     whole.metadata_props.extend(properties)
     return seal(whole.SerializeToString())
-
-
-def _in_eight_bits(graph: Any, constant: Any) -> Any:
-    """Replace a constant by its steps and scales; returns the node that makes it of them again."""
-    from onnx import helper, numpy_helper
-
-    values = numpy_helper.to_array(constant)
-    rest = tuple(range(1, values.ndim))
-    largest = np.max(np.abs(values), axis=rest)
-    scale = np.where(largest > 0, largest / MOST_STEPS, 1).astype(np.float32)
-    steps = np.rint(values / np.expand_dims(scale, rest)).astype(np.int8)
-    scale_name = f"{constant.name}.scale"
-    graph.initializer.append(numpy_helper.from_array(scale, scale_name))
-    constant.CopyFrom(numpy_helper.from_array(steps, constant.name))
-    return helper.make_node("DequantizeLinear", [constant.name, scale_name], [f"{constant.name}.float"], axis=0)

@@ -30,10 +30,8 @@ def leaks(prepared: Prepared) -> list[dict[str, Any]]:
         said = _between(as_numbers(column, frame), as_numbers(column, held), seen)
         explained[column.name] = float(1 - np.sum((truth - said) ** 2) / max(whole, 1e-300))
     best = max((share for share in explained.values() if share < ALONE), default=0.0)
-    leaking = [(name, share) for name, share in explained.items() if share >= ALONE]
-    return (
-        [{"column": name, "alone": share, "next": max(best, 0.0)} for name, share in leaking] if best < OTHERS else []
-    )
+    leaking = {name: share for name, share in explained.items() if share >= ALONE and best < OTHERS}
+    return [{"column": name, "alone": share, "next": max(best, 0.0)} for name, share in leaking.items()]
 
 
 def as_numbers(column: Any, frame: Frame) -> np.ndarray:
@@ -66,7 +64,13 @@ def drift(prepared: Prepared) -> list[dict[str, Any]]:
     if not isinstance(schema, TableSchema) or frame is None:
         return []
     target: Any = schema.target
-    columns = {column.name: _parts(column, frame) for column in schema.columns}
+    columns: dict[str, list[np.ndarray]] = {}
+    for column in schema.columns:
+        values = frame[column.name]
+        if isinstance(column, Category):
+            columns[column.name] = [(values == category).astype(np.float64) for category in column.categories]
+        else:
+            columns[column.name] = [np.asarray(values, np.float64)]
     columns[target.name] = list(target.indicators(np.asarray(prepared.train.y)).T)
     third = len(prepared.train.x) // 3
     if third < 2:
@@ -74,23 +78,16 @@ def drift(prepared: Prepared) -> list[dict[str, Any]]:
     tests = sum(map(len, columns.values()))
     # As Kolmogorov and Smirnov have it, for two samples of the same size.
     least = max(LEAST_DRIFT, math.sqrt(math.log(2 * tests / CHANCE) / third))
-    sizes = {name: max(_distance(part[:third], part[-third:]) for part in parts) for name, parts in columns.items()}
+
+    def distance(part: np.ndarray) -> float:
+        """Of the distribution functions of both thirds; what is missing does not count."""
+        first, last = (np.sort(rows[~np.isnan(rows)]) for rows in (part[:third], part[-third:]))
+        if not len(first) or not len(last):
+            return 0.0
+        every = np.concatenate([first, last])
+        below = (np.searchsorted(values, every, side="right") / len(values) for values in (first, last))
+        return float(np.max(np.abs(np.subtract(*below))))
+
+    sizes = {name: max(map(distance, parts)) for name, parts in columns.items()}
     order = sorted((name for name, size in sizes.items() if size > least), key=lambda name: -sizes[name])
     return [{"column": name, "by": sizes[name]} for name in order]
-
-
-def _parts(column: Any, frame: Frame) -> list[np.ndarray]:
-    """A column as one or more of numbers."""
-    if not isinstance(column, Category):
-        return [np.asarray(frame[column.name], np.float64)]
-    return [(frame[column.name] == category).astype(np.float64) for category in column.categories]
-
-
-def _distance(first: np.ndarray, last: np.ndarray) -> float:
-    """The largest distance of two distribution functions; what is missing does not count."""
-    first, last = (np.sort(part[~np.isnan(part)]) for part in (first, last))
-    if not len(first) or not len(last):
-        return 0.0
-    every = np.concatenate([first, last])
-    below = (np.searchsorted(part, every, side="right") / len(part) for part in (first, last))
-    return float(np.max(np.abs(np.subtract(*below))))

@@ -115,18 +115,10 @@ def choose_model(
     most_steps: int | None = None,
     deadline: float | None = None,
 ) -> Chosen:
-    """The candidate that predicts best.
+    """The candidate, of which the simplest come first, that predicts best; with a record of all.
 
-    Args:
-        data: all that a fit may learn from, encoded.
-        target: what is predicted.
-        models: the candidates, the simplest first.
-        key: where the randomness comes from.
-        most_steps: of each chain, if there is a limit.
-        deadline: the moment of ``time.time()`` after which no further candidate is tried, if there is one.
-
-    Returns:
-        The choice, with a record of all.
+    Each chain takes `most_steps` at most, and no further candidate is tried after the `deadline`, a moment of
+    ``time.time()``, where they are given.
     """
     if len(models) == 1:
         return Chosen(models[0], "as asked for")
@@ -210,6 +202,5 @@ def _sampled(chain: Any, key: Key, x: Array) -> tuple[Chains, Predicted]:
     """Chains at their ends, and what their draws predict: all in one program, since each candidate needs its own."""
     chains = start_chains(chain, key, CHAINS)
     chains, draws = collect(chain, (chains, nothing_kept(chains, DRAWS)), chain.burn_in + chain.thin * DRAWS)
-    return chains, said_together(
-        chain.posterior, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws), x
-    )
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    return chains, said_together(chain.posterior, flat, x)

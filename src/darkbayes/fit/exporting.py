@@ -44,14 +44,10 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
 def export_folder(
     folder: Path, kind: str, out: Path | None = None, *, int8: bool = False, on: Path | None = None
 ) -> list[str]:
-    """Write the student of a finished fit; returns what was done, in words.
+    """Write the student of a finished fit as one of `SUFFIXES`; returns what was done, in words.
 
-    Args:
-        folder: the run's.
-        kind: one of `SUFFIXES`.
-        out: the file; ``student`` in the folder by default, with the ending of its kind.
-        int8: whether ONNX has its weights in eight bits.
-        on: a table with the target, or images by class, on which to measure what is lost by that.
+    The file is ``student`` in the folder unless `out` names another. With `int8` ONNX has its weights in eight bits;
+    what that loses is measured `on` a table with the target, or images by class, if one is given.
     """
     if kind not in SUFFIXES:
         raise InvalidInput(f"kind must be one of {', '.join(SUFFIXES)}, not {kind!r}")
@@ -64,9 +60,13 @@ def export_folder(
     whole = "backbone" in read_json(folder / "fit.json")
     after = " of what comes after the backbone" if whole else ""
     if kind == "torch":
+        import torch
+
         from darkbayes.export import to_state_dict
 
-        write_bytes(path, _torch_bytes(to_state_dict(student.network, params)))
+        buffer = io.BytesIO()
+        torch.save(to_state_dict(student.network, params), buffer)
+        write_bytes(path, buffer.getvalue())
         return [f"{path}: a state dict{after}, for torch.load(path, weights_only=True)"]
     if kind == "safetensors":
         if path != folder / "student.safetensors":
@@ -99,23 +99,11 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
 
 def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
     """The mean log likelihood that is lost on a file, read some rows at a time."""
-    batches: Any = (
-        read_batches(source, schema, target=True)
-        if isinstance(schema, TableSchema)
-        else read_image_batches(source, schema, target=True)
-    )
+    read: Any = read_batches if isinstance(schema, TableSchema) else read_image_batches
     both, target = [Shipped(source, content=model) for model in (content, small)], schema.target
     scores = [Scores(), Scores()]
-    for batch in batches:
+    for batch in read(source, schema, target=True):
         for shipped, collected in zip(both, scores, strict=True):
             collected.add(shipped.predict(batch.inputs), target.truth(batch.target))
     whole, quantised = (collected.result()["log_likelihood"].value for collected in scores)
     return whole - quantised
-
-
-def _torch_bytes(state: dict[str, Any]) -> bytes:
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()

@@ -37,19 +37,9 @@ def prepare_features(
     seed: int = 0,
     quiet: bool = True,
 ) -> Prepared:
-    """Split images by class, and standardise their features by those that train.
+    """Split images, which lie below `root`, by class, and standardise their features by those that train.
 
-    Args:
-        files: the images.
-        root: where they lie.
-        backbone: what makes features of them.
-        folder: the run's, in which features are kept.
-        held_out: the share of them to hold out.
-        seed: where the split comes from.
-        quiet: whether to show no progress bar.
-
-    Returns:
-        What a fit needs.
+    Features are what a backbone makes of them, and are kept in the run's folder.
     """
     train, held = hold_out(len(files.labels), held_out, seed, files.labels)
     target = ClassTarget("class", files.classes, "integer" if files.numbered else "text")
@@ -67,31 +57,12 @@ def prepare_features(
     places = [files.paths[row].relative_to(root).as_posix() for row in held.tolist()]
     shown = [_small(image_array(files.paths[row], schema)) for row in held.tolist()]
     notes = [*files.notes, files.fitted(backbone.shape[1:]), backbone.note]
-    return Prepared(
-        schema,
-        data[0],
-        data[1],
-        target.truth(files.labels[held]),
-        None,
-        np.stack(shown) if shown else None,
-        places,
-        notes,
-        facts,
-        backbone,
-        features,
-    )
+    truth, images = target.truth(files.labels[held]), np.stack(shown) if shown else None
+    return Prepared(schema, data[0], data[1], truth, None, images, places, notes, facts, backbone, features)
 
 
 def feature_schema(values: np.ndarray, target: ClassTarget) -> TableSchema:
-    """Features as columns of numbers, with the statistics of the rows given.
-
-    Args:
-        values: ``[rows, features]``.
-        target: what is predicted.
-
-    Returns:
-        The schema.
-    """
+    """Features ``[rows, features]`` as columns of numbers, with the statistics of these rows."""
     columns = [
         Number(f"f{k}", *standardising(column), 0.0, False, float(column.min()), float(column.max()), False)
         for k, column in enumerate(values.astype(np.float64).T)
@@ -107,20 +78,12 @@ def encoded(features: TableSchema, values: np.ndarray) -> np.ndarray:
 def image_features(
     files: ImageFiles, backbone: Backbone, schema: ImageSchema, folder: Path, *, quiet: bool = True
 ) -> np.ndarray:
-    """The features of all images, of which those that are known from the folder, or one beside it, are not computed.
-
-    Args:
-        files: the images.
-        backbone: what makes features of them.
-        schema: what images it reads.
-        folder: where features are kept.
-        quiet: whether to show no progress bar.
-
-    Returns:
-        ``[images, features]``.
-    """
+    """The features of all images, ``[images, features]``; those in the folder, or one beside it, are not computed."""
     path = folder / FEATURES.format(backbone.key[:16])
-    known = _known([path, *folder.parent.glob(f"*/{path.name}")])
+    known: Known = {}
+    for there in filter(Path.is_file, [path, *folder.parent.glob(f"*/{path.name}")]):
+        stored = read_arrays(there)
+        known |= dict(zip((bytes(one).hex() for one in stored["hashes"]), stored["features"], strict=True))
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files.paths]
     new = [place for place, one in enumerate(hashes) if one not in known]
     saved = time.time()
@@ -136,14 +99,6 @@ def image_features(
     known = {one: known[one] for one in hashes}
     _keep(path, known)
     return np.stack([known[one] for one in hashes])
-
-
-def _known(paths: list[Path]) -> Known:
-    known: Known = {}
-    for path in filter(Path.is_file, paths):
-        stored = read_arrays(path)
-        known |= dict(zip((bytes(one).hex() for one in stored["hashes"]), stored["features"], strict=True))
-    return known
 
 
 def _keep(path: Path, known: Known) -> None:

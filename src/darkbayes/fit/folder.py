@@ -66,21 +66,11 @@ def fit_folder(
     quiet: bool,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    """Fit, score and export.
+    """Fit, score and export; returns the results, which are in the folder `out` as well.
 
-    Args:
-        prepared: what to fit.
-        config: what tells this run from another.
-        options: of the fit.
-        seed: where the randomness comes from.
-        out: the run's folder.
-        guarantee: the share of new rows whose truth intervals or sets are to hold; the rows held out calibrate it.
-        resume: whether to go on with the run that the folder holds.
-        quiet: whether to show no progress bars.
-        mesh: the devices, of all processes, that share the chains; every process calls this.
-
-    Returns:
-        The results, which are in the folder as well; nothing on processes other than the first.
+    What tells the run from another is its `config`. With a `guarantee`, the share of new rows whose truth intervals or
+    sets are to hold, the rows held out calibrate it. Where processes share the chains by a `mesh` all of them call
+    this, and those other than the first get nothing.
     """
     schema, target = prepared.schema, prepared.schema.target
     target.check_kinds(options.likelihood, options.head)
@@ -90,11 +80,8 @@ def fit_folder(
     queries = None if table is None else table_queries(table)
     whole: Any = {"backbone": prepared.backbone, "features": prepared.features}
     # The plug-in network is as large as the student. It is trained beside the chains, which leave a core idle.
-    wide = make_posterior(
-        prepared.train,
-        target,
-        Model(options.student_hidden, "relu", target.likelihoods[0], target.prior_precisions[0], options.network),
-    )
+    kind: Any = target.likelihoods[0], target.prior_precisions[0], options.network
+    wide = make_posterior(prepared.train, target, Model(options.student_hidden, "relu", *kind))
     beside = ThreadPoolExecutor(1)
     try:
         alone = prepared.held_out is None or not run.first
@@ -189,10 +176,9 @@ def guarantee_level(asked: str, held_out: int) -> float | None:
     except ValueError:
         raise InvalidInput(f"--guarantee must be a share such as 0.9, auto or none, not {asked}") from None
     if held_out < (needed := rows_needed(level)):
-        raise InvalidInput(
-            f"--guarantee {asked} needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}: "
-            "give more rows, a larger share (--held-out) or a lower level"
-        )
+        few = f"needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}"
+        remedy = "give more rows, a larger share (--held-out) or a lower level"
+        raise InvalidInput(f"--guarantee {asked} {few}: {remedy}")
     return level
 
 
@@ -250,9 +236,8 @@ def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]
     def values(k: int) -> dict[str, Any]:
         assert isinstance(frame, dict)
         row = {name: column[k] for name, column in frame.items()}
-        return {
-            name: None if cell is None or cell != cell else cell for name, cell in row.items()
-        }  # NaN is unlike itself.
+        # NaN is unlike itself.
+        return {name: None if cell is None or cell != cell else cell for name, cell in row.items()}
 
     order = np.argsort(prediction.uncertainty)[::-1]
     if isinstance(frame, dict):

@@ -36,18 +36,20 @@ def dependence(
     usual = np.maximum(np.std(predict(sample).course()["aim"], axis=0), 1e-12)
     courses = []
     for column in _candidates(schema, sample, predict, seed):
-        values = grid(column)
+        if isinstance(column, Category):
+            values = np.asarray([*column.categories, *([None] if column.flagged else [])], object)
+        else:
+            reach = BEYOND * (column.high - column.low)
+            values = np.linspace(column.low - reach, column.high + reach, POINTS)
         stacked = {name: np.tile(cells, len(values)) for name, cells in sample.items()}
         stacked[column.name] = np.repeat(values, len(chosen))
         means = {
             name: array.reshape(len(values), len(chosen), *array.shape[1:]).mean(axis=1)
             for name, array in predict(stacked).course().items()
         }
-        courses.append(
-            {"column": column.name, "values": values.tolist()}
-            | {name: array.tolist() for name, array in means.items()}
-            | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))}
-        )
+        course = {"column": column.name, "values": values.tolist()}
+        course |= {name: array.tolist() for name, array in means.items()}
+        courses.append(course | {"effect": float(np.max(np.ptp(means["aim"], axis=0) / usual))})
     return sorted(courses, key=lambda course: -course["effect"])[:MOST_COLUMNS]
 
 
@@ -56,16 +58,8 @@ def importance(
 ) -> list[dict[str, Any]]:
     """What each column is worth on rows held out, the most first, in a form for JSON.
 
-    Args:
-        columns: their names.
-        frame: the rows.
-        truth: of these rows.
-        predict: makes predictions.
-        seed: where the randomness comes from.
-
-    Returns:
-        For each `column` the log likelihood a row that is lost, `mean` with its standard error `se`, when its values
-        are exchanged between rows.
+    For each `column` it is the log likelihood a row that is lost, `mean` with its standard error `se`, when its values
+    are exchanged between rows.
     """
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(truth))[:MOST_ROWS]
@@ -79,14 +73,6 @@ def importance(
     each = [{"column": name} | estimate(values)._asdict() for name, values in lost.items()]
     worth = [{"column": one["column"], "mean": one["value"], "se": one["error"]} for one in each]
     return sorted(worth, key=lambda one: -one["mean"])
-
-
-def grid(column: Number | Category) -> np.ndarray:
-    """Values of a column to ask for."""
-    if isinstance(column, Category):
-        return np.asarray([*column.categories, *([None] if column.flagged else [])], object)
-    reach = BEYOND * (column.high - column.low)
-    return np.linspace(column.low - reach, column.high + reach, POINTS)
 
 
 def _candidates(

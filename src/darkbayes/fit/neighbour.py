@@ -59,14 +59,9 @@ class Trees:
 
 
 def neighbour(prepared: Prepared, seed: int) -> Prediction | None:
-    """What gradient boosting says of the rows held out; None of images, and where scikit-learn is missing.
+    """What gradient boosting says of the rows held out, in the target's own unit.
 
-    Args:
-        prepared: the rows.
-        seed: where the randomness comes from.
-
-    Returns:
-        The prediction, in the target's own unit.
+    None of images, and where scikit-learn is missing.
     """
     known = isinstance(prepared.schema, TableSchema) and prepared.held_out is not None
     if not known or importlib.util.find_spec("sklearn") is None:
@@ -81,13 +76,13 @@ def neighbour(prepared: Prepared, seed: int) -> Prediction | None:
 
 def compared(trees: Prediction, student: Prediction, truth: np.ndarray) -> dict[str, Any]:
     """The neighbour's scores, and the student's log likelihood less its own, in a form for JSON."""
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+
     scores = Scores()
     scores.add(trees, truth)
     ahead = estimate(student.log_prob(truth) - trees.log_prob(truth))
-    rows = [row | {"mean": _rounded(row["mean"]), "se": _rounded(row.get("se"))} for row in scores.rows(METHOD)]
+    rows = [row | {"mean": rounded(row["mean"]), "se": rounded(row.get("se"))} for row in scores.rows(METHOD)]
     rows = [row for row in rows if row["mean"] is not None]
-    return {"rows": rows, "ahead": [_rounded(ahead.value), _rounded(ahead.error)]}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+    return {"rows": rows, "ahead": [rounded(ahead.value), rounded(ahead.error)]}

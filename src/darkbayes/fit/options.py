@@ -1,6 +1,7 @@
 """What may be chosen of an automatic fit."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
@@ -54,7 +55,6 @@ class Options:
                 raise InvalidInput(f"{name} must be a sequence of widths such as (50,), not {widths!r}")
             for width in widths:
                 require_count(f"a width in {name}", width)
-            check_widths(self.network, widths)
         for name in ("activation", "student_activation"):
             if (activation := getattr(self, name)) is not None and activation not in ACTIVATIONS:
                 raise InvalidInput(f"{name} must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
@@ -66,6 +66,9 @@ class Options:
             require_count("max_steps (None for no limit)", self.max_steps)
         if self.time_budget is not None:
             require_positive("time_budget (in seconds, None for no limit)", self.time_budget)
+        for widths in (self.hidden, self.student_hidden):
+            if widths is not None:
+                check_widths(self.network, widths)
 
     def model(self, target: Target) -> Model:
         """The model that these options name; where they leave it open, the simplest."""
@@ -79,19 +82,12 @@ class Options:
 def for_images(options: Options, shape: tuple[int, ...], images: int, network: str = "auto") -> tuple[Options, str]:
     """The options of a fit to images, with what follows from their size and the device where it is not given.
 
-    Args:
-        options: those given.
-        shape: channels, height and width of an image, or one number of features of a backbone.
-        images: how many there are.
-        network: one of those for images, or "auto".
-
-    Returns:
-        The options, and the choice in one line.
+    The `shape` is that of an image, or one number of features of a backbone; `network` is one of those for images, or
+    "auto". Also returns the choice in one line.
     """
     if len(shape) == 1:
-        return dataclasses.replace(
-            options, network="head"
-        ), "the sampled network works on the features; the backbone stays as it is"
+        note = "the sampled network works on the features; the backbone stays as it is"
+        return dataclasses.replace(options, network="head"), note
     kind, why = network, "as asked for"
     if network == "auto":
         kind, why = _kind(shape, images)
@@ -99,9 +95,8 @@ def for_images(options: Options, shape: tuple[int, ...], images: int, network: s
     if usual := usual_widths(kind, shape):
         hidden, student = hidden or usual[0], usual[1] if student == Options.student_hidden else student
     note = f"the network is {ARTICLES[kind]} ({why}; --network chooses another)"
-    return dataclasses.replace(
-        options, network=kind, hidden=hidden, student_hidden=student, prior=options.prior or IMAGE_PRIOR
-    ), note
+    own: Any = {"hidden": hidden, "student_hidden": student, "prior": options.prior or IMAGE_PRIOR}
+    return dataclasses.replace(options, network=kind, **own), note
 
 
 def _kind(shape: tuple[int, ...], images: int) -> tuple[str, str]:

@@ -22,34 +22,27 @@ LOOK = 0.2
 
 
 def affordable(parts: Distillation, key: Key, steps: int, deadline: float, mesh: Mesh | None = None) -> float:
-    """The share of a distillation that ends before the deadline, 1 at most.
+    """The share of a distillation that ends before the deadline, a moment of ``time.time()``; 0 where it is over.
 
-    Args:
-        parts: the distillation as it is planned.
-        key: where its randomness comes from; nothing of what is run here is kept.
-        steps: of each chain, burn-in included.
-        deadline: a moment of ``time.time()``.
-        mesh: the devices, of all processes, that share it; every process asks, and what the first one gets counts.
-
-    Returns:
-        The share, which is 0 where there is no time left.
+    Nothing of what is run here is kept. Of processes that share it by a `mesh` every one asks, and what the first gets
+    counts.
     """
+
+    def timed(advance: Callable[[Any, Any], Any], state: Any, most: int) -> tuple[Any, float]:
+        """The state after a look, and the seconds that each unit of work takes once it is compiled."""
+        state, number = jax.block_until_ready(advance(state, np.int32(1))), 1
+        while True:
+            began = time.perf_counter()
+            state = jax.block_until_ready(advance(state, np.int32(number)))
+            took = time.perf_counter() - began
+            if agreed(took > LOOK or number >= most):
+                return state, took / number
+            number = min(2 * number, most)
+
     if mesh is not None:
         parts, key = parts.on(mesh), laid(key, mesh)
     burn_in, thin = int(parts.chain.burn_in), int(parts.chain.thin)
-    state, step = _timed(lambda state, number: parts.burn(state, number), parts.init(key), burn_in)
+    state, step = timed(lambda state, number: parts.burn(state, number), parts.init(key), burn_in)
     rounds = (steps - burn_in) // thin
-    _, whole_round = _timed(lambda state, number: parts.advance(state, number)[0], state, rounds)
+    _, whole_round = timed(lambda state, number: parts.advance(state, number)[0], state, rounds)
     return float(np.clip((deadline - time.time()) / (burn_in * step + rounds * whole_round), 0.0, 1.0))
-
-
-def _timed(advance: Callable[[Any, Any], Any], state: Any, most: int) -> tuple[Any, float]:
-    """The state after a look, and the seconds that each unit of work takes once it is compiled."""
-    state, number = jax.block_until_ready(advance(state, np.int32(1))), 1
-    while True:
-        began = time.perf_counter()
-        state = jax.block_until_ready(advance(state, np.int32(number)))
-        took = time.perf_counter() - began
-        if agreed(took > LOOK or number >= most):
-            return state, took / number
-        number = min(2 * number, most)

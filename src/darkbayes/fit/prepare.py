@@ -53,16 +53,9 @@ class Prepared(NamedTuple):
 
 
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the rows to train on and of those to hold out, at random.
+    """Indices of the rows to train on and of a share to hold out, at random, both in order.
 
-    Args:
-        rows: how many there are.
-        share: of them to hold out.
-        seed: where the randomness comes from.
-        strata: what each row is, where both parts are to have some of each; one row of each trains in any case.
-
-    Returns:
-        Both, in order.
+    Where `strata` say what each row is, both parts have some of each; one row of each trains in any case.
 
     >>> labels = np.array(["a", "b"] * 10)
     >>> train, held = hold_out(20, 0.2, seed=0, strata=labels)
@@ -84,22 +77,13 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
     held = np.sort(order[:number])
     train = np.setdiff1d(np.arange(rows), held)
     if len(train) < LEAST_TRAINED:
-        raise InvalidInput(
-            f"held_out {share} leaves {len(train)} of {rows} rows to learn from: hold out a smaller share"
-        )
+        left = f"leaves {len(train)} of {rows} rows to learn from"
+        raise InvalidInput(f"held_out {share} {left}: hold out a smaller share")
     return train, held
 
 
 def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
-    """What rows count for, as numbers; what cannot be is refused.
-
-    Args:
-        name: what messages call the weights.
-        values: one for each row.
-        rows: how many there are.
-
-    Returns:
-        The weights.
+    """What rows count for, as numbers; what cannot be is refused under this name.
 
     >>> check_weights("sample_weight", [1, 0.5, 2], 3).tolist()
     [1.0, 0.5, 2.0]
@@ -118,14 +102,6 @@ def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
     return weights
 
 
-class Read(NamedTuple):
-    """What was found out of a table: what a network reads, and what it predicts."""
-
-    schema: TableSchema
-    choice: Choice
-    notes: list[str]
-
-
 def infer_schema(
     table: Table,
     targets: Sequence[str],
@@ -135,27 +111,17 @@ def infer_schema(
     rows: np.ndarray,
     ignore: Sequence[str] = (),
     chosen: bool = False,
-) -> Read:
-    """What a network reads and predicts, and how it was decided.
+) -> tuple[TableSchema, Choice, list[str]]:
+    """What a network reads, what it predicts, and how it was decided, every choice in words.
 
-    Args:
-        table: from `read_table` or `from_columns`.
-        targets: the columns to predict.
-        kind: what they are.
-        usable: indices of the rows that have a target.
-        rows: those of them that train; statistics are of these alone.
-        ignore: columns to leave out.
-        chosen: whether somebody chose the columns to predict from.
-
-    Returns:
-        The schema, and every choice in words.
+    Of the `usable` rows, which have a target, those in `rows` train: statistics are of these alone. Where somebody has
+    `chosen` the columns to predict from, one that counts the rows is read as well.
     """
     inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
     columns = target_columns(table, targets, usable)
-    choice = kind.choose(
-        columns, np.searchsorted(usable, rows), inputs.encode(frame_of(table, inputs, rows)), table.source
-    )
-    return Read(dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes])
+    encoded = inputs.encode(frame_of(table, inputs, rows))
+    choice = kind.choose(columns, np.searchsorted(usable, rows), encoded, table.source)
+    return dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes]
 
 
 def target_columns(table: Table, targets: Sequence[str], usable: np.ndarray) -> dict[str, Column]:
@@ -214,15 +180,12 @@ def prepare_table(
         notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]
     frames = [frame_of(table, schema, rows) for rows in (train, held)]
     values = [target_of(table, schema, rows) for rows in (train, held)]
-    data: list[Any] = [
-        as_data(schema.encode(frame), target.encode(y)) if len(y) else None
-        for frame, y in zip(frames, values, strict=True)
-    ]
+    encoded = [(schema.encode(frame), target.encode(y)) for frame, y in zip(frames, values, strict=True)]
+    data: list[Any] = [as_data(*both) if len(both[1]) else None for both in encoded]
     if balanced:
         counts[train] *= _balanced(values[0], targets, kind)
-        notes.append(
-            "classes count alike in training: probabilities are those of a world in which they are as frequent"
-        )
+        world = "probabilities are those of a world in which they are as frequent"
+        notes.append(f"classes count alike in training: {world}")
     learned_from: Any = data[0]
     if weights is not None or balanced:
         learned_from = WeightedData(learned_from.x, learned_from.y, jax.device_put(counts[train].astype(np.float32)))
@@ -268,17 +231,7 @@ def fingerprint(path: Path) -> str:
 
 
 def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
-    """Split images by class, and standardise them by those that train.
-
-    Args:
-        folder: the images.
-        root: where they lie.
-        held_out: the share of them to hold out.
-        seed: where the split comes from.
-
-    Returns:
-        What a fit needs.
-    """
+    """Split images, which lie below `root`, by class, and standardise them by those that train."""
     train, held = hold_out(len(folder.labels), held_out, seed, folder.labels)
     target = ClassTarget("class", folder.classes, "integer" if folder.numbered else "text")
     schema = infer_image_schema(folder, target, train)

@@ -83,9 +83,8 @@ def excursions(
         part = {each.name: np.tile(frame[each.name][chosen], POINTS) for each in schema.columns}
         parts.append(part | {column.name: np.repeat(grids[-1], len(chosen))})
     x = schema.encode({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
-    courses = [
-        np.median(said.spreads()[0].reshape(len(shown), POINTS, -1), axis=2) for said in (student(x), teacher(x))
-    ]
+    spreads = (said.spreads()[0].reshape(len(shown), POINTS, -1) for said in (student(x), teacher(x)))
+    courses = [np.median(each, axis=2) for each in spreads]
     return [
         {"column": column.name, "values": grid.tolist(), "student": own.tolist(), "teacher": believed.tolist()}
         | {"seen": [column.low, column.high]}

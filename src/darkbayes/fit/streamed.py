@@ -17,19 +17,11 @@ from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import lock_folder
 from darkbayes.fit.prepare import Prepared, prepare_table
 from darkbayes.tables.cells import arrow
-from darkbayes.tables.decoding import first_bytes
+from darkbayes.tables.decoding import read_content
 from darkbayes.tables.formats import kind_of
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import parts_in
-from darkbayes.tables.store import (
-    Packing,
-    Sample,
-    draw_sample,
-    keep_sample,
-    kept_sample,
-    made_once,
-    write_store,
-)
+from darkbayes.tables.store import Packing, Sample, draw_sample, keep_sample, kept_sample, made_once, write_store
 from darkbayes.tables.streaming import read_batches
 from darkbayes.teacher.streaming import REUSE, Feed
 from darkbayes.types import Data
@@ -87,23 +79,21 @@ def loaded_size(sources: Sequence[Path]) -> float:
     size = 0.0
     for path in [file for source in sources for file in parts_in(source) or [source]]:
         kind = kind_of(path)
-        if kind not in LOADED:
+        if kind == "csv":
+            with path.open("rb") as file:
+                first = file.read(3)
+            size += LOADED[kind] * path.stat().st_size * (1.0 if read_content(path, 3) == first else PACKED)
+        elif kind == "parquet":
+            try:
+                about = arrow().parquet.read_metadata(path)
+            except arrow().ArrowException:
+                continue  # Whoever reads the rows says what is wrong with it.
+            packed = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+            # Of its columns, eight to a cell at least.
+            size += LOADED[kind] * max(packed, 8 * about.num_rows * about.num_columns)
+        else:
             return 0.0
-        size += LOADED[kind] * _unpacked(path, kind)
     return size
-
-
-def _unpacked(path: Path, kind: str) -> float:
-    """The bytes of a table that is not compressed; of the columns of a Parquet file, eight to a cell at least."""
-    if kind == "csv":
-        with path.open("rb") as file:
-            return path.stat().st_size * (1.0 if first_bytes(path).startswith(file.read(3)) else PACKED)
-    try:
-        about = arrow().parquet.read_metadata(path)
-    except arrow().ArrowException:
-        return 0.0  # Whoever reads the rows says what is wrong with it.
-    packed = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-    return max(packed, 8 * about.num_rows * about.num_columns)
 
 
 def prepare_streamed(
@@ -119,18 +109,8 @@ def prepare_streamed(
 ) -> Prepared:
     """Decide what the columns are by a sample, and write all rows that train to a store, unless it is there.
 
-    Args:
-        sources: the table, in one file or several.
-        targets: the columns to predict.
-        out: the run's folder.
-        memory: bytes that rows may take.
-        sha256: what tells the files from others.
-        wishes: what the columns are, where it is not to be guessed.
-        layout: how the files are laid out, where it is not to be found out.
-        **how: as `prepare_table` has it, without weights.
-
-    Returns:
-        What a fit needs, with `Prepared.rows`.
+    Rows may take so many bytes of `memory`; `sha256` tells the files from others, `wishes` and `layout` say what is not
+    to be guessed, and `how` is what `prepare_table` takes, without weights. What is returned has `Prepared.rows`.
     """
     out.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(out)  # As long as this function runs; then the run has it.

@@ -32,9 +32,8 @@ class Layer:
 def layers_of(network: Network) -> tuple[Layer, ...]:
     """The layers of a network; one that does not tell them is refused."""
     if network.layers is None:
-        raise InvalidInput(
-            "the network does not say what layers it is made of: build it by mlp, cnn, resnet or sequential"
-        )
+        remedy = "build it by mlp, cnn, resnet or sequential"
+        raise InvalidInput(f"the network does not say what layers it is made of: {remedy}")
     return network.layers
 
 

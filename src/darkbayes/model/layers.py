@@ -24,14 +24,7 @@ FEW_SHIFTS = 100
 
 
 def exact_gelu(x: Array) -> Array:
-    """GELU by the error function, as PyTorch has it; ``jax.nn.gelu`` is its approximation by tanh.
-
-    Args:
-        x: any array.
-
-    Returns:
-        The function of each element.
-    """
+    """GELU by the error function, as PyTorch has it; ``jax.nn.gelu`` is its approximation by tanh."""
     return jax.nn.gelu(x, approximate=False)
 
 

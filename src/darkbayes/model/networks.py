@@ -41,17 +41,17 @@ def sequential(layers: Iterable[Layer]) -> Network:
     >>> network.apply(network.init(jax.random.key(0), x), x).shape
     (5, 10)
     """
+
+    def ours(layer: Layer) -> bool:
+        inside = (*layer.body, *layer.shortcut) if isinstance(layer, Residual) else ()
+        return type(layer).__module__ == Linear.__module__ and all(map(ours, inside))
+
     chosen = tuple(layers)
     for layer in chosen:
         if not isinstance(layer, Layer):
             raise InvalidInput(f"sequential takes layers such as Linear(10), not {layer!r}")
     # Somebody else's layer may differ in what it does not compare.
-    return _made_once(chosen) if all(map(_ours, chosen)) else _made(chosen)
-
-
-def _ours(layer: Layer) -> bool:
-    inside = (*layer.body, *layer.shortcut) if isinstance(layer, Residual) else ()
-    return type(layer).__module__ == Linear.__module__ and all(map(_ours, inside))
+    return _made_once(chosen) if all(map(ours, chosen)) else _made(chosen)
 
 
 def _made(chosen: tuple[Layer, ...]) -> Network:

@@ -84,10 +84,8 @@ def _row(start: Any, end: Any, ways: dict[Any, list[Any]], parts: dict[str, Any]
             return row[::-1], tuple(params[::-1])
         if _is_sum(node):
             sides = [_row(ways[end][place + 1], side, ways, parts) for side in node.args]
-            layer, weights = (
-                layers.Residual(*(tuple(described) for described, _ in sides)),
-                tuple(own for _, own in sides),
-            )
+            layer = layers.Residual(*(tuple(described) for described, _ in sides))
+            weights = tuple(own for _, own in sides)
         elif node.op == "call_module":
             layer = _layer(node.target, parts[node.target])
             weights = _with_weights_of(layer, parts[node.target]) if layer.weighted else None

@@ -152,9 +152,8 @@ class Target(abc.ABC):
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
     prior_precisions: ClassVar[tuple[float, ...]] = (0.1, 1.0, 0.01)
     """Of the teacher's biases a priori, to choose among, the default first; of its weights, times the fan-in."""
-    truth_values: ClassVar[
-        tuple[str, ...]
-    ] = ()  # Outputs of an exported student that are such; all others are numbers.
+    truth_values: ClassVar[tuple[str, ...]] = ()
+    """Outputs of an exported student that are such; all others are numbers."""
     measure: ClassVar[str] = "epistemic"  # What `doubt` is called in a file.
     views: ClassVar[tuple[str, ...]]  # How a page shows it: "bars" of probabilities, or a "quantity" with its interval.
 
@@ -247,15 +246,9 @@ class Target(abc.ABC):
     # Guarantees
 
     def guaranteed(self, prediction: Any, y: np.ndarray, level: float) -> Self:
-        """The same, whose predictions hold the truth of new rows with a probability of `level` at least.
+        """The same, whose intervals or sets hold the truth of rows like these with a probability of `level` at least.
 
-        Args:
-            prediction: what the student says of rows that it never saw, in the target's own unit.
-            y: the truth of these rows.
-            level: the share of rows like them whose truth is to lie in the interval, or in the set of classes.
-
-        Returns:
-            The target, of whose predictions `interval` or `sets` are calibrated.
+        The prediction is what the student says of rows that it never saw, in the target's own unit.
         """
         guarantee = calibrated(prediction.strangeness(y), level)
         return dataclasses.replace(self, guarantee=guarantee)  # pyright: ignore[reportArgumentType]
@@ -271,9 +264,8 @@ class Target(abc.ABC):
         if self.guarantee is None:
             return ""
         level, rows = f"{100 * self.guarantee.level:g}%", f"{self.guarantee.rows:,} cases that it did not learn from"
-        return (
-            f"{level} {self.held_by} hold the truth in at least {level} of new cases like those of the fit, by {rows}"
-        )
+        cases = f"at least {level} of new cases like those of the fit"
+        return f"{level} {self.held_by} hold the truth in {cases}, by {rows}"
 
     held_by: ClassVar[str]  # What holds the truth of a row, in the plural.
 

@@ -62,14 +62,7 @@ def rank(rows: int, level: float) -> int:
 
 
 def calibrated(scores: np.ndarray, level: float) -> Guarantee:
-    """The guarantee that rows give.
-
-    Args:
-        scores: of the rows' truths, ``[rows, outputs]``.
-        level: what is asked for.
-
-    Returns:
-        The guarantee, of each output by itself.
+    """The guarantee that rows give, of each output by itself, by the scores of their truths ``[rows, outputs]``.
 
     >>> round(calibrated(np.arange(20.0)[:, None], 0.9).bounds[0], 6)
     18.000018
@@ -77,10 +70,9 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     require_share("guarantee", level)
     rows, needed = len(scores), rows_needed(level)
     if rows < needed:
-        raise InvalidInput(
-            f"guarantee {level:g} needs {needed} rows to calibrate it that nothing was learnt from, not {rows}: give "
-            "more rows, hold out a larger share of them, or ask for a lower level"
-        )
+        few = f"needs {needed} rows to calibrate it that nothing was learnt from, not {rows}"
+        remedy = "give more rows, hold out a larger share of them, or ask for a lower level"
+        raise InvalidInput(f"guarantee {level:g} {few}: {remedy}")
     bounds = np.sort(scores, axis=0)[rank(rows, level) - 1] * (1 + ROUNDING)
     if not np.isfinite(bounds).all():
         share = 1 - np.isfinite(scores).all(axis=1).mean()

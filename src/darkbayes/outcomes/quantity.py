@@ -238,10 +238,10 @@ class QuantityTarget(Target):
         columns, percent = {}, f"{100 * level:g}"
         for place, name in enumerate(self.names):
             own, prefix = prediction.output(place), f"{name}_" if len(self.names) > 1 else ""
+            low, high = own.interval(level)
             noise, doubt = (np.sqrt(part) for part in own.parts)
             moments = {kind: point[:, 0] for kind, point in own.points.items()}
             moments |= {"std": own.std[:, 0], "aleatoric_std": noise, "epistemic_std": doubt}
-            low, high = own.interval(level)
             moments |= {f"lower_{percent}": low[:, 0], f"upper_{percent}": high[:, 0]}
             columns |= {prefix + column: values for column, values in moments.items()}
         return columns
@@ -249,12 +249,8 @@ class QuantityTarget(Target):
     def answer(self, prediction: Any, level: float) -> dict[str, np.ndarray]:
         """Moments, interval and Gaussian; of several outputs, lists in the order of `names`."""
         moments = {name: value for name in MOMENTS if (value := getattr(prediction, name)) is not None}
-        columns = (
-            prediction.points
-            | moments
-            | {"interval": np.stack(prediction.interval(level), axis=-1)}
-            | prediction.gaussian
-        )
+        interval = {"interval": np.stack(prediction.interval(level), axis=-1)}
+        columns = prediction.points | moments | interval | prediction.gaussian
         if len(self.names) == 1:
             columns = {name: value[:, 0] for name, value in columns.items()}
         return columns

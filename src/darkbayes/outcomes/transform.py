@@ -52,23 +52,22 @@ def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
     y, x = y[rows], np.asarray(inputs[np.ix_(rows, columns)], np.float64)
     products = x @ x.T / x.shape[1]
     squares = np.diag(products)
-    vectors = np.linalg.eigh(products + np.exp(products - (squares[:, None] + squares[None, :]) / 2))
-    identity = _log_likelihood(vectors, y)
+    values, vectors = np.linalg.eigh(products + np.exp(products - (squares[:, None] + squares[None, :]) / 2))
+
+    def log_likelihood(y: np.ndarray) -> float:
+        """Of each row under what the others say of it, on average."""
+        scale = max(float(np.abs(y).max()), np.finfo(np.float64).tiny)
+        centred = y / scale - (y / scale).mean()
+        projected, squared = vectors.T @ centred, vectors**2
+        errors = []
+        for ridge in RIDGES:
+            shrunk = 1 / (np.maximum(values, 0) + ridge)
+            errors.append(float(np.mean(((vectors @ (shrunk * projected)) / (squared @ shrunk)) ** 2)))
+        variance = max(min(errors), np.finfo(np.float64).tiny)
+        return -0.5 * float(np.log(2 * np.pi * np.e * variance)) - float(np.log(scale))
+
+    identity = log_likelihood(y)
     if not (y > 0).all():
         return TransformChoice("identity", identity, None)
-    log = _log_likelihood(vectors, np.log(y)) - float(np.log(y).mean())
+    log = log_likelihood(np.log(y)) - float(np.log(y).mean())
     return TransformChoice("log" if log > identity + MARGIN else "identity", identity, log)
-
-
-def _log_likelihood(kernel: tuple[np.ndarray, np.ndarray], y: np.ndarray) -> float:
-    """Of each row under what the others say of it, on average."""
-    values, vectors = kernel
-    scale = max(float(np.abs(y).max()), np.finfo(np.float64).tiny)
-    centred = y / scale - (y / scale).mean()
-    projected, squared = vectors.T @ centred, vectors**2
-    errors = []
-    for ridge in RIDGES:
-        shrunk = 1 / (np.maximum(values, 0) + ridge)
-        errors.append(float(np.mean(((vectors @ (shrunk * projected)) / (squared @ shrunk)) ** 2)))
-    variance = max(min(errors), np.finfo(np.float64).tiny)
-    return -0.5 * float(np.log(2 * np.pi * np.e * variance)) - float(np.log(scale))

@@ -1,27 +1,12 @@
 """The paper's experiments, a file each."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from darkbayes.errors import InvalidInput, require_count
-from darkbayes.paper import (
-    active,
-    bandits,
-    boston,
-    cifar10,
-    conformal,
-    doubt,
-    fashion,
-    mnist,
-    shift,
-    tables,
-    teachers,
-    toy1d,
-    toy2d,
-    uci,
-)
 from darkbayes.paper.common import TEACHERS
 from darkbayes.report import Names, Presentation
 from darkbayes.report.run import ANY
@@ -30,22 +15,10 @@ from darkbayes.runs import Run
 COSTS = ("networks", "parameters", "predict_ms", "predict_ratio")
 # Each has `PRESETS` and `reproduce`, and for people `words`.
 EXPERIMENTS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        toy2d,
-        toy1d,
-        mnist,
-        boston,
-        uci,
-        tables,
-        doubt,
-        conformal,
-        shift,
-        active,
-        bandits,
-        teachers,
-        cifar10,
-        fashion,
+    name: importlib.import_module(f"darkbayes.paper.{name}")
+    for name in (
+        *("toy2d", "toy1d", "mnist", "boston", "uci", "tables", "doubt"),
+        *("conformal", "shift", "active", "bandits", "teachers", "cifar10", "fashion"),
     )
 }
 

@@ -25,7 +25,6 @@ of the training file, which are not in the pool, and none on the test images.
 """
 
 import dataclasses
-import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from darkbayes.acquisition import choose
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.outcomes import ClassPrediction
-from darkbayes.paper.common import Row, rows_of
+from darkbayes.paper.common import Row, named_key, rows_of
 from darkbayes.paper.learners import Distilling, Dropping, Labels, LearnerSettings
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE, VALIDATION
 from darkbayes.progress import progress_bar
@@ -123,7 +122,7 @@ def campaign(run: db.Run, preset: ActivePreset, method: str, pool: Data, held_ou
     model, _, acquisition = method.partition(" ")
     # Those of all methods begin with the same labels.
     labels = Labels(preset, pool, [np.random.default_rng([seed, trial]) for trial in range(trials)])
-    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(method.encode()))
+    key = named_key(jax.random.key(seed), method)
     how = Dropping(preset, key) if model == "dropout" else Distilling(preset, pool, labels, key, model == "sgld")
     pick, y = ACQUISITIONS[acquisition], np.asarray(held_out.y)
     errors, numbers, expectations = [], [], []

@@ -191,14 +191,10 @@ class DistilledAgent(Agent):
         preset, problem, updates = self.preset, self.history.problem, self.preset.updates
         queries = RandomArms(jnp.asarray(problem.codes, jnp.float32), preset.jitter if problem.continuous else 0.0)
         settings = db.Settings(preset.chains, preset.query_batch, reservoir=preset.draws)
-        how: Any = {
-            "batch_size": self.made.greedy.batch_size,
-            "updates": updates,
-            "begin": preset.begin,
-            "key": self.split(),
-        }
+        how: Any = {"batch_size": self.made.greedy.batch_size, "updates": updates, "begin": preset.begin}
         parts = (self.posterior, self.made.sampler, self.made.student, queries, settings, self.history.data())
-        self.growing = Growing(*parts, number=self.history.number, examples=self.history.number, **how)
+        number = self.history.number
+        self.growing = Growing(*parts, number=number, examples=number, key=self.split(), **how)
 
     def learn(self) -> None:
         number = self.history.number

@@ -37,7 +37,7 @@ import darkbayes as db
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.paper.agents import AGENTS, AgentSettings, BanditProblem, History
-from darkbayes.paper.common import Row
+from darkbayes.paper.common import Row, named_key
 from darkbayes.progress import progress_bar
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
@@ -110,22 +110,20 @@ PROBLEMS: dict[str, Callable[[int, list[np.random.Generator]], BanditProblem]] =
 def play(run: db.Run, preset: BanditsPreset, dataset: str, method: str, trials: int, seed: int) -> dict[str, Any]:
     """The regret of an agent in per cent of that of chance: at the end, and on its way ``[seeds, contexts]``."""
     code = zlib.crc32(dataset.encode())
-    problem = PROBLEMS[dataset](
-        preset.contexts, [np.random.default_rng([seed, trial, code]) for trial in range(trials)]
-    )
+    seeds = [np.random.default_rng([seed, trial, code]) for trial in range(trials)]
+    problem = PROBLEMS[dataset](preset.contexts, seeds)
     history = History(problem)
     # Every arm is tried in turn first, by all agents alike.
     history.act(np.tile(np.arange(preset.first * problem.arms) % problem.arms, (trials, 1)))
-    agent = AGENTS[method](preset, history, jax.random.fold_in(jax.random.key(seed), zlib.crc32(method.encode())))
+    agent = AGENTS[method](preset, history, named_key(jax.random.key(seed), method))
     with progress_bar(f"{dataset}, {method}", preset.contexts, quiet=run.quiet, unit="contexts") as show:
         while history.number < preset.contexts:
             agent.learn()
             place = slice(history.number, history.number + preset.block)
             contexts = history.inputs[:, place]
             # The last block may be shorter; its shape is that of the others.
-            padded = np.concatenate(
-                [contexts, np.repeat(contexts[:, -1:], preset.block - contexts.shape[1], axis=1)], 1
-            )
+            more = np.repeat(contexts[:, -1:], preset.block - contexts.shape[1], axis=1)
+            padded = np.concatenate([contexts, more], axis=1)
             history.act(agent.choose(padded)[:, : contexts.shape[1]])
             show(history.number)
     share = 100.0 * history.regret / problem.uniform[:, None]
@@ -137,9 +135,8 @@ def reproduce(run: db.Run, preset: BanditsPreset, trials: int, seed: int) -> lis
     rows, figure = [], {}
     for dataset in DATASETS:
         for method in METHODS:
-            name = f"{dataset}-{method.replace(' ', '-')}"
-            if dataset in preset.datasets or (run.path / f"{name}.safetensors").exists():
-                arrays = run.once(name, partial(play, run, preset, dataset, method, trials, seed))
+            compute = partial(play, run, preset, dataset, method, trials, seed)
+            if arrays := run.once(f"{dataset}-{method.replace(' ', '-')}", compute, dataset in preset.datasets):
                 rows.append(row(method, "regret", list(arrays["regret"])) | {"dataset": dataset})
                 figure[f"{dataset}.{method}"] = arrays["curve"]
     write_arrays(run.path / "figure.safetensors", figure)

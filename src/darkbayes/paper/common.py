@@ -1,6 +1,8 @@
 """What all experiments share: settings, how teachers are tuned and comparators fitted, and what pages are made of."""
 
 import dataclasses
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -13,6 +15,7 @@ import optax
 
 import darkbayes as db
 from darkbayes.baselines import PBP, raise_if_diverged
+from darkbayes.files import read_json, write_json
 from darkbayes.fit import Fitted
 from darkbayes.metrics import log_likelihood, rmse
 from darkbayes.outcomes.heads.base import Head
@@ -106,15 +109,42 @@ def trained(kind: Callable[..., Any], posterior: db.Posterior, settings: Any, st
     return kind(posterior, falling_adam(settings.learning_rate, steps), steps, settings.batch_size, **extra)
 
 
-def fit_trials(method: Any, key: Key, trials: int, data: Data, axis: int | None) -> Callable[[int, int, Array], Any]:
-    """Fit a comparator in all trials at once, whose data lie along `axis`.
+def named_key(key: Key, name: str) -> Key:
+    """A key for each name, whichever others there are."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
-    Returns what it predicts in a trial with so many draws, 0 for what was fitted itself, of inputs.
+
+def recorded(run: db.Run, name: str, compute: Callable[[], dict[str, Any]], wanted: bool) -> dict[str, Any]:
+    """The scores in the file `name`.json, computed where they are `wanted` and not there yet; none where there is none.
+
+    So a folder may be filled piece by piece.
     """
+    path = run.path / f"{name}.json"
+    if wanted and not path.exists():
+        began = time.time()
+        scores = compute()
+        run.took(name, time.time() - began)
+        write_json(path, {"scores": scores})
+    return read_json(path)["scores"] if path.exists() else {}
+
+
+def fitted_trials(method: Any, key: Key, trials: int, data: Data, axis: int | None) -> tuple[PyTree, Key]:
+    """A comparator fitted in all trials at once, whose data lie along `axis`, and a key for the draws of each."""
     fit_key, draw_key = jax.random.split(key)
     stacked = jax.jit(jax.vmap(method.fit, in_axes=(0, axis)))(jax.random.split(fit_key, trials), data)
     raise_if_diverged(stacked)
-    keys = jax.random.split(draw_key, trials)
+    return stacked, jax.random.split(draw_key, trials)
+
+
+def fitted_draws(method: Any, key: Key, trials: int, data: Data, axis: int | None, number: int) -> PyTree:
+    """Draws of a comparator that is fitted in all trials at once, ``[trials, draws, ...]``."""
+    fitted, keys = fitted_trials(method, key, trials, data, axis)
+    return jax.vmap(lambda key, one: method.draws(key, one, number))(keys, fitted)
+
+
+def fit_trials(method: Any, key: Key, trials: int, data: Data, axis: int | None) -> Callable[[int, int, Array], Any]:
+    """What a comparator predicts in a trial with so many draws, 0 for what was fitted itself, of inputs."""
+    stacked, keys = fitted_trials(method, key, trials, data, axis)
 
     def predict(trial: int, draws: int, x: Array) -> Any:
         fitted = at(trial, stacked)

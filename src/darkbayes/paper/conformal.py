@@ -18,7 +18,7 @@ makes its least ambiguous sets ("lac"), which may be empty.
 import dataclasses
 import importlib.util
 import itertools
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,9 @@ import jax
 import numpy as np
 
 import darkbayes as db
-from darkbayes.files import read_json, write_json
 from darkbayes.fit import Options, Prepared, fit, prepare_table, table_queries
 from darkbayes.metrics import LEVEL
-from darkbayes.paper.common import Row, dataset_lines
+from darkbayes.paper.common import Row, dataset_lines, recorded
 from darkbayes.paper.regression import TRIAL
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
@@ -61,19 +60,14 @@ def reproduce(run: db.Run, preset: ConformalPreset, trials: int, seed: int) -> l
     """Run the splits that are asked for and not there yet; returns rows of all that the folder has."""
     rows = []
     for name in DATASETS:
-        paths = [
-            run.path / name / f"trial-{trial}" / "scores.json" for trial in range(max(trials, ConformalPreset.trials))
-        ]
-        for trial, path in enumerate(paths[: trials if name in preset.datasets else 0]):
-            if not path.exists():
-                began = time.time()
-                scores = split_scores(name, trial, preset, seed)
-                run.took(f"{name}/trial-{trial}", time.time() - began)
-                write_json(path, {"scores": scores})
-        records = [read_json(path) for path in paths if path.exists()]
-        methods = dict.fromkeys(method for record in records for method in record["scores"])
+        records = []
+        for trial in range(max(trials, ConformalPreset.trials)):
+            wanted = trial < trials and name in preset.datasets
+            compute = partial(split_scores, name, trial, preset, seed)
+            records.append(recorded(run, f"{name}/trial-{trial}/scores", compute, wanted))
+        methods = dict.fromkeys(method for scores in records for method in scores)
         for method, metric in itertools.product(methods, METRICS):
-            values = [record["scores"][method][metric] for record in records if method in record["scores"]]
+            values = [scores[method][metric] for scores in records if method in scores]
             rows.append(row(method, metric, values) | {"dataset": name})
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 

@@ -11,6 +11,7 @@ most. So what the default asks was chosen; no test score had a part in it.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -61,14 +62,12 @@ PRESETS = {"automatic": DoubtPreset(), "quick": DoubtPreset(datasets=("iris",), 
 def reproduce(run: db.Run, preset: DoubtPreset, trials: int, seed: int) -> list[Row]:
     """Run what is asked for and not there yet; returns rows of all that the folder has."""
     scores: dict[tuple[str, str, str], list[float]] = {}
-    for dataset in DATASETS:
-        for trial in range(max(trials, DoubtPreset.trials)):
-            name = f"{dataset}-{trial}"
-            wanted = trial < trials and dataset in preset.datasets
-            if wanted or (run.path / f"{name}.safetensors").exists():
-                arrays = run.once(name, lambda: _probed(dataset, seed + trial, preset))  # noqa: B023
-                for method, _, metric in (stored.rpartition(".") for stored in arrays if "." in stored):
-                    scores.setdefault((dataset, method, metric), []).append(float(arrays[f"{method}.{metric}"]))
+    for dataset, trial in itertools.product(DATASETS, range(max(trials, DoubtPreset.trials))):
+        wanted = trial < trials and dataset in preset.datasets
+        arrays = run.once(f"{dataset}-{trial}", partial(_probed, dataset, seed + trial, preset), wanted)
+        for name, value in arrays.items():
+            method, _, metric = name.rpartition(".")
+            scores.setdefault((dataset, method, metric), []).append(float(value))
     rows = [row(method, metric, values) | {"dataset": name} for (name, method, metric), values in scores.items()]
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 

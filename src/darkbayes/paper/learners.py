@@ -149,10 +149,7 @@ class Labels:
         if evenly:
             order = [seed.integers(0, self.rows, length) for seed in self.copying]
         rows = np.stack(order)
-        x, y = (
-            np.stack(self.x)[np.arange(len(rows))[:, None], rows],
-            np.stack(self.y)[np.arange(len(rows))[:, None], rows],
-        )
+        x, y = (np.stack(part)[np.arange(len(rows))[:, None], rows] for part in (self.x, self.y))
         return Data(jnp.asarray(x), jnp.asarray(y))
 
     def candidates(self) -> np.ndarray:

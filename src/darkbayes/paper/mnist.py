@@ -186,14 +186,14 @@ class MnistExperiment:
         network, prior = db.mlp(preset.hidden, CLASSES), db.priors.GaussianPrior(preset.prior_precision)
         self.posterior = db.Posterior(network, db.outcomes.Softmax(CLASSES), prior, num_data=len(self.data.x))
         self.student = preset.student(preset.hidden, self.head)
+        self.queries = (db.queries.image_queries if preset.queries == "images" else db.queries.jitter)(preset.noise)
 
     def distil(self, key: Key) -> tuple[DistillationState, PyTree]:
         """Teachers and students at their end, and the students' weights, ``[trials, ...]``."""
         preset = self.preset
         teacher = preset.teacher(self.posterior, db.sgld(preset.step_size), self.data, preset.batch_size)
-        queries = db.queries.image_queries if preset.queries == "images" else db.queries.jitter
         monitor: Any = {"monitor": self.held_out.x}
-        parts = db.distillation(teacher, self.student, queries(preset.noise), preset.settings, **monitor)
+        parts = db.distillation(teacher, self.student, self.queries, preset.settings, **monitor)
         state = self.run.distil("student", db.student.side_by_side([parts] * self.trials), key, preset.steps)
         return state, jax.tree.map(lambda leaf: leaf[:, 0], state.students)
 
@@ -235,6 +235,10 @@ class MnistExperiment:
             "bbb-mixture": {"bbb mixture": (mixture, MC_DRAWS)},
             "ensemble": {"ensemble": (Ensemble(member, settings.ensemble_size), 1)},
         }
+
+    def known_comparators(self) -> dict[str, tuple[Any, int]]:
+        """The same by method, whichever of them are fitted together."""
+        return {name: part for parts in self.comparators().values() for name, part in parts.items()}
 
     def fitted(self, methods: dict[str, tuple[Any, int]], key: Key) -> dict[str, Any]:
         method, x = next(iter(methods.values()))[0], self.held_out.x

@@ -4,7 +4,6 @@ Inputs and targets are standardised on the training part of each split; scores a
 """
 
 import dataclasses
-import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from darkbayes.baselines import PBP, SGD, Dropout, Ensemble, VariationalInferenc
 from darkbayes.metrics import coverage, crps
 from darkbayes.outcomes.heads.base import Head, Likelihood
 from darkbayes.paper import common
-from darkbayes.paper.common import fit_trials, part, scored, trained
+from darkbayes.paper.common import fit_trials, named_key, part, scored, trained
 from darkbayes.teacher.stacking import at
 from darkbayes.types import Array, Data, Key
 
@@ -147,13 +146,10 @@ class RegressionExperiment:
             sampler = db.samplers.fisher_sgld(preset.step_size, **own)
         teachers = [preset.teacher(posterior, sampler, split.train, batch_size) for split in self.splits]
         key = self._key(f"sgld {type(posterior.likelihood).__name__}")
-        student, queries = (
-            preset.student(preset.hidden, preset.head(noise)),
-            mixed([*map(db.queries.jitter, preset.jitter)]),
-        )
-        parts = db.student.side_by_side(
-            [db.distillation(teacher, student, queries, preset.settings) for teacher in teachers]
-        )
+        student = preset.student(preset.hidden, preset.head(noise))
+        queries = mixed([*map(db.queries.jitter, preset.jitter)])
+        each = [db.distillation(teacher, student, queries, preset.settings) for teacher in teachers]
+        parts = db.student.side_by_side(each)
         state = self.run.distil(path_of(name), parts, key, preset.steps)
         weights, reservoir = parts.best(state), state.reservoir
         assert reservoir is not None
@@ -205,7 +201,7 @@ class RegressionExperiment:
 
     def _key(self, name: str) -> Key:
         """A key for each method, whichever others are run."""
-        return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
+        return named_key(self.key, name)
 
 
 def path_of(name: str) -> str:
@@ -226,9 +222,8 @@ def split_scores(methods: dict[str, Callable[[int, Array], Any]], splits: list[S
         scores = []
         for k, split in enumerate(splits):
             prediction, y, scale = predict(k, split.test.x), split.test.y, split.scale
-            scores.append(
-                (*scored(prediction, y, scale).values(), scale * crps(prediction, y), coverage(prediction, y))
-            )
+            more = scale * crps(prediction, y), coverage(prediction, y)
+            scores.append((*scored(prediction, y, scale).values(), *more))
             if k == 0:
                 arrays[f"{name}.mean"] = prediction.mean[:, 0] * scale + split.center
                 arrays[f"{name}.std"] = prediction.std[:, 0] * scale

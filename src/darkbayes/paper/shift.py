@@ -20,7 +20,6 @@ all shares of the surest images, by total uncertainty) on digits, turned digits 
 """
 
 import dataclasses
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import darkbayes as db
-from darkbayes.baselines import raise_if_diverged
 from darkbayes.data import load
 from darkbayes.files import write_arrays
 from darkbayes.metrics import auroc, error, log_likelihood, risk_coverage
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper import mnist
-from darkbayes.paper.common import Draws, OneNetwork, Row
+from darkbayes.paper.common import Draws, OneNetwork, Row, fitted_draws, named_key
 from darkbayes.paper.growing import kept_draws
 from darkbayes.paper.mnist import CLASSES, PIXEL_SCALE
 from darkbayes.report import Names, RunWords, figures
@@ -150,23 +148,16 @@ class ShiftExperiment(mnist.MnistExperiment):
 
     def models(self, method: str, key: Key) -> list[Any]:
         """A method's models of all trials."""
-        fit_key, draw_key = jax.random.split(key)
         if method in ("sgld", "student"):
             state, weights = self.distil(key)
-            draws = kept_draws(state)
             if method == "student":
                 return [OneNetwork(self.student, at(trial, weights)) for trial in range(self.trials)]
-            return [Draws(self.posterior, at(trial, draws)) for trial in range(self.trials)]
-        known = {name: part for parts in self.comparators().values() for name, part in parts.items()}
-        fitting, number = known.get(method) or (self.plug_in(), 1)
-        fit = jax.jit(jax.vmap(fitting.fit, in_axes=(0, None)))
-        stacked = fit(jax.random.split(fit_key, self.trials), self.data)
-        raise_if_diverged(stacked)
-        keys = jax.random.split(draw_key, self.trials)
-        return [
-            Draws(fitting.posterior, fitting.draws(keys[trial], at(trial, stacked), number))
-            for trial in range(self.trials)
-        ]
+            posterior, draws = self.posterior, kept_draws(state)
+        else:
+            fitting, number = self.known_comparators().get(method) or (self.plug_in(), 1)
+            posterior = fitting.posterior
+            draws = fitted_draws(fitting, key, self.trials, self.data, None, number)
+        return [Draws(posterior, at(trial, draws)) for trial in range(self.trials)]
 
     def measured(self, method: str, key: Key, fixed: dict[str, Array]) -> dict[str, Any]:
         """Every score of a method, ``[trials]`` by data set and metric; and what is drawn of the first trial."""
@@ -228,9 +219,10 @@ def reproduce(run: db.Run, preset: ShiftPreset, trials: int, seed: int) -> list[
     """Fit every method, shift the digits, and score; each method is stored once it is done."""
     experiment = ShiftExperiment(run, preset, trials, seed)
     fixed, rows, figure = experiment.fixed(), [], {}
-    wanted = [name for name in METHODS if preset.only is None or _belongs(name, preset.only)]
-    for method in wanted:
-        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(method.encode()))
+    for method in METHODS:
+        if not (preset.only is None or method.startswith(preset.only) or (preset.only, method) == ("student", "sgld")):
+            continue
+        key = named_key(jax.random.key(seed), method)
         arrays = run.once(method.replace(" ", "-"), partial(experiment.measured, method, key, fixed))
         for name, values in arrays.items():
             dataset, _, metric = name.rpartition(".")
@@ -241,10 +233,6 @@ def reproduce(run: db.Run, preset: ShiftPreset, trials: int, seed: int) -> list[
     write_arrays(run.path / "figure.safetensors", figure)
     metrics = ("auroc_total", "auroc_epistemic", "error", "log_likelihood", "aurc")
     return sorted(rows, key=lambda one: metrics.index(one["metric"]))
-
-
-def _belongs(method: str, only: str) -> bool:
-    return method.startswith(only) or (only == "student" and method == "sgld")
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:
@@ -282,13 +270,8 @@ def summary(results: dict[str, Any], names: Names) -> str:
     return f"By its total uncertainty the student tells clothes from digits with AUROC {areas['student']:.3f}; {shown}."
 
 
-STYLES: dict[str, tuple[str, str, str]] = dict(
-    zip(
-        METHODS,
-        zip((*figures.COLOURS[1:], figures.BLUE), ("--", ":", "-.", "--", "-"), "sv^Do", strict=True),
-        strict=True,
-    )
-)
+_LOOKS = zip((*figures.COLOURS[1:], figures.BLUE), ("--", ":", "-.", "--", "-"), "sv^Do", strict=True)
+STYLES: dict[str, tuple[str, str, str]] = dict(zip(METHODS, _LOOKS, strict=True))
 
 
 def lines(folder: Path, results: dict[str, Any], names: Names) -> figures.Drawing:
@@ -296,14 +279,7 @@ def lines(folder: Path, results: dict[str, Any], names: Names) -> figures.Drawin
     arrays = figures.figure_arrays(folder)
     means = {(one["dataset"], one["metric"], one["method"]): one["mean"] for one in results["rows"]}
     panels = [("rotated", "error"), ("rotated", "log_likelihood"), ("pgd", "error"), ("pgd", "log_likelihood")]
-    titles = [
-        "turned digits",
-        "turned digits",
-        "attacked (PGD)",
-        "attacked (PGD)",
-        "digits and clothes",
-        "digits and noise",
-    ]
+    titles = [*["turned digits"] * 2, *["attacked (PGD)"] * 2, "digits and clothes", "digits and noise"]
     labels = {"error": "error (%)", "log_likelihood": "log likelihood (nats)"}
     with figures.panels(3, 2, size=(figures.WIDTH, 8.4)) as (figure, axes):
         figures.lettered(axes, titles)

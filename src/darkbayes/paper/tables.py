@@ -85,13 +85,11 @@ def reproduce(run: db.Run, preset: TablesPreset, trials: int, seed: int) -> list
     for dataset in DATASETS:
         scores: dict[tuple[str, str], dict[int, float]] = {}
         for trial, (method, score) in itertools.product(range(max(trials, TablesPreset.trials)), methods.items()):
-            name, split_seed = f"{dataset}-{trial}-{method}", seed + trial
-            wanted = trial < trials and dataset in preset.datasets
-            if wanted or (run.path / f"{name}.safetensors").exists():
-                arrays = run.once(name, lambda: score(*split(dataset, split_seed)[:2], split_seed, preset))  # noqa: B023
-                for kind, _, metric in (stored.rpartition(".") for stored in arrays):
-                    value = float(arrays[f"{kind}.{metric}" if kind else metric])
-                    scores.setdefault((kind or method, metric), {})[split_seed] = value
+            wanted, split_seed = trial < trials and dataset in preset.datasets, seed + trial
+            compute = lambda: score(*split(dataset, split_seed)[:2], split_seed, preset)  # noqa: B023, E731
+            for name, value in run.once(f"{dataset}-{trial}-{method}", compute, wanted).items():
+                kind, _, metric = name.rpartition(".")
+                scores.setdefault((kind or method, metric), {})[split_seed] = float(value)
         own = [
             row(method, metric, list(values.values())) | {"dataset": dataset, "seeds": list(values)}
             for (method, metric), values in scores.items()

@@ -14,7 +14,6 @@ comparators are those of `boston.py` and `mnist.py`, which validation parts chos
 """
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,18 +24,17 @@ import numpy as np
 import optax
 
 import darkbayes as db
-from darkbayes.baselines import SGD, SWAG, BayesByBackprop, Dropout, Ensemble, raise_if_diverged
+from darkbayes.baselines import SGD, SWAG, BayesByBackprop, Dropout, Ensemble
 from darkbayes.estimates import estimate, ratio
-from darkbayes.files import read_json, write_json
 from darkbayes.metrics import error, log_likelihood
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper import boston, mnist, regression
-from darkbayes.paper.common import Row, dataset_lines, falling_adam, trained
+from darkbayes.paper.common import Row, dataset_lines, falling_adam, fitted_draws, recorded, trained
 from darkbayes.paper.regression import TRIAL, mixed, path_of, split_scores, split_table
 from darkbayes.report import Names, RunWords, figures
 from darkbayes.runs import row
 from darkbayes.teacher.stacking import at
-from darkbayes.types import Data, Key, PyTree
+from darkbayes.types import Array, Key, PyTree
 
 DATASETS = ("boston", "mnist")
 METRICS = ("log_likelihood", "gain_kept", "rmse", "error")
@@ -83,17 +81,14 @@ def reproduce(run: db.Run, preset: TeachersPreset, trials: int, seed: int) -> li
     """Run what is asked for and not there yet; returns rows of all that the folder has."""
     rows: list[Row] = []
     for name, part in PARTS.items():
-        folder = run.path / name
+        computed: dict[str, Callable[[], Scores]] = {}
         if name in preset.datasets:
-            for method, compute in part(run, preset, trials, jax.random.key(seed)):
-                path, began = folder / f"{path_of(method)}.json", time.time()
-                if method in preset.methods and not path.exists():
-                    scores = compute()
-                    run.took(f"{name}/{path_of(method)}", time.time() - began)
-                    write_json(path, {"scores": scores})
-        records = {method: folder / f"{path_of(method)}.json" for method in METHODS}
-        done = {method: read_json(path) for method, path in records.items() if path.exists()}
-        rows += score_rows(name, {method: scores for one in done.values() for method, scores in one["scores"].items()})
+            computed = dict(part(run, preset, trials, jax.random.key(seed)))
+        scores: Scores = {}
+        for method in METHODS:
+            wanted = method in computed and method in preset.methods
+            scores |= recorded(run, f"{name}/{path_of(method)}", computed.get(method, dict), wanted)
+        rows += score_rows(name, scores)
     return sorted(rows, key=lambda row: METRICS.index(row["metric"]))
 
 
@@ -133,6 +128,7 @@ class Boston(regression.RegressionExperiment):
         self.settings = preset
         self.head = self.preset.head("input")
         self.queries = mixed([*map(db.queries.jitter, self.preset.jitter)])
+        self.lessons = dataclasses.replace(self.preset.settings, update_every=1, reservoir=0)
         optimiser = falling_adam(self.preset.learning_rate, preset.updates)
         self.student = db.Student(db.mlp(self.preset.hidden, self.head.width), self.head, optimiser)
 
@@ -170,20 +166,10 @@ class Boston(regression.RegressionExperiment):
 
     def _stored(self, name: str, method: Any, number: int) -> Scores:
         """The student of draws that are there."""
-        draws = _fitted_draws(method, self._key(name), self.stacked, len(self.splits), number, axis=0)
+        draws = fitted_draws(method, self._key(name), len(self.splits), self.stacked, 0, number)
         inputs = [split.train.x for split in self.splits]
-        weights = _learned(
-            self.run,
-            f"boston/{path_of(STUDENT + name)}",
-            [db.teacher.stored_chain(method.posterior, at(k, draws), x, thin=100) for k, x in enumerate(inputs)],
-            self.student,
-            self.queries,
-            dataclasses.replace(
-                self.preset.settings, update_every=1, reservoir=0, num_chains=_together(self.settings, draws)
-            ),
-            self._key(STUDENT + name),
-            self.settings.updates,
-        )
+        lessons: Any = {"key": self._key(STUDENT + name), "updates": self.settings.updates, "thin": 100}
+        weights = _learned(self, f"boston/{path_of(STUDENT + name)}", method.posterior, draws, inputs, **lessons)
         methods = {
             "teacher": lambda k, x: db.predict_draws(method.posterior, at(k, draws), x),
             "student": lambda k, x: db.predict_student(self.student, at(k, weights), x),
@@ -227,13 +213,13 @@ class Digits(mnist.MnistExperiment):
         self.keys: dict[str, Key] = dict(zip(("sgd", "ensemble", "dropout mc"), jax.random.split(key, 3), strict=True))
         optimiser = falling_adam(self.preset.learning_rate, preset.digit_updates)
         self.student = dataclasses.replace(self.student, optimiser=optimiser)
+        self.lessons = self.preset.settings
 
     def parts(self) -> Part:
         """Every method, and what computes its scores."""
-        known = {name: part for parts in self.comparators().values() for name, part in parts.items()}
         yield "sgd", self._plug_in
         for name in ("ensemble", "dropout mc"):
-            yield name, partial(self._stored, name, *known[name])
+            yield name, partial(self._stored, name, *self.known_comparators()[name])
 
     def _plug_in(self) -> Scores:
         probs = self.fitted({"sgd": (self.plug_in(), 0)}, self.keys["sgd"])["sgd"]
@@ -242,21 +228,10 @@ class Digits(mnist.MnistExperiment):
     def _stored(self, name: str, method: Any, number: int) -> Scores:
         """The student of draws that are there."""
         fit_key, learn_key = jax.random.split(self.keys[name])
-        draws = _fitted_draws(method, fit_key, self.data, self.trials, number, axis=None)
-        queries = db.queries.image_queries if self.preset.queries == "images" else db.queries.jitter
-        weights = _learned(
-            self.run,
-            f"mnist/{path_of(STUDENT + name)}",
-            [
-                db.teacher.stored_chain(method.posterior, at(k, draws), self.data.x, thin=200)
-                for k in range(self.trials)
-            ],
-            self.student,
-            queries(self.preset.noise),
-            dataclasses.replace(self.preset.settings, num_chains=_together(self.settings, draws)),
-            learn_key,
-            self.settings.digit_updates,
-        )
+        draws = fitted_draws(method, fit_key, self.trials, self.data, None, number)
+        inputs = [self.data.x] * self.trials
+        lessons: Any = {"key": learn_key, "updates": self.settings.digit_updates, "thin": 200}
+        weights = _learned(self, f"mnist/{path_of(STUDENT + name)}", method.posterior, draws, inputs, **lessons)
         x, trials = self.held_out.x, range(self.trials)
         said = {
             name: [db.predict_draws(method.posterior, at(k, draws), x) for k in trials],
@@ -275,32 +250,24 @@ PARTS: dict[str, Callable[..., Part]] = {
 }
 
 
-def _fitted_draws(method: Any, key: Key, data: Data, trials: int, number: int, axis: int | None) -> PyTree:
-    """Draws of a method that is fitted in all trials at once, ``[trials, draws, ...]``."""
-    fit_key, draw_key = jax.random.split(key)
-    fitted = jax.jit(jax.vmap(method.fit, in_axes=(0, axis)))(jax.random.split(fit_key, trials), data)
-    raise_if_diverged(fitted)
-    return jax.vmap(lambda key, one: method.draws(key, one, number))(jax.random.split(draw_key, trials), fitted)
-
-
-def _together(preset: TeachersPreset, draws: PyTree) -> int:
-    """How many draws, of those ``[trials, draws, ...]``, each target is the average of."""
-    return min(preset.draws_together, jax.tree.leaves(draws)[0].shape[1])
-
-
 def _learned(
-    run: db.Run,
+    experiment: Boston | Digits,
     name: str,
-    teachers: list[Any],
-    student: db.Student,
-    queries: db.queries.Queries,
-    settings: db.Settings,
+    posterior: db.Posterior,
+    draws: PyTree,
+    inputs: list[Array],
+    *,
     key: Key,
-    steps: int,
+    updates: int,
+    thin: int,
 ) -> PyTree:
-    """The weights of the students of all trials, which learn side by side."""
+    """The weights of the students of draws ``[trials, draws, ...]`` in all trials, which learn side by side."""
+    together = min(experiment.settings.draws_together, jax.tree.leaves(draws)[0].shape[1])
+    settings = dataclasses.replace(experiment.lessons, num_chains=together)
+    student, queries = experiment.student, experiment.queries
+    teachers = [db.teacher.stored_chain(posterior, at(k, draws), x, thin=thin) for k, x in enumerate(inputs)]
     parts = db.student.side_by_side([db.distillation(teacher, student, queries, settings) for teacher in teachers])
-    return parts.best(run.distil(name, parts, key, steps))
+    return parts.best(experiment.run.distil(name, parts, key, updates))
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:

@@ -96,9 +96,8 @@ class ToyExperiment:
         label = None if self.run.quiet else name
         draws = sample(chain, key, num_chains=preset.hmc_chains, num_draws=preset.hmc_draws, label=label)
         points = grid[:: max(1, len(grid) // 500)]  # At most about 500.
-        said = jax.vmap(lambda chain: jax.lax.map(lambda draw: posterior.distribution(draw, points).traced(), chain))(
-            draws
-        )
+        traced = partial(jax.lax.map, lambda draw: posterior.distribution(draw, points).traced())
+        said = jax.vmap(traced)(draws)
         rhat = float(db.teacher.diagnostics.split_rhat(said).max())
         return as_arrays(db.predict_draws(posterior, draws, grid)) | {"rhat": rhat}
 

@@ -14,7 +14,6 @@ units, 100 for protein.
 import dataclasses
 import itertools
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from darkbayes.baselines import SGD, Dropout, Ensemble, raise_if_diverged
 from darkbayes.files import read_json, write_json
 from darkbayes.fit import Model, Options, fit, make_posterior, prepare_table, table_queries
 from darkbayes.outcomes import NumberTarget
-from darkbayes.paper.common import Row, dataset_lines, scored, teacher_of, trained
+from darkbayes.paper.common import Row, dataset_lines, named_key, scored, teacher_of, trained
 from darkbayes.paper.regression import TRIAL, Split, split_table
 from darkbayes.report import Names, RunWords, best_of_all, figures
 from darkbayes.runs import row
@@ -113,9 +112,8 @@ def _distilled(run: db.Run, name: str, trials: list[int], preset: UciPreset, see
         table: Any = db.data.load(name)
         began, key = time.time(), jax.random.split(jax.random.key(seed + trial))[0]
         split = db.data.standard_splits(len(table.y), trial + 1)[trial]
-        prepared = prepare_table(
-            from_columns(table.columns, source=name), [table.target], task="regression", split=split
-        )
+        columns = from_columns(table.columns, source=name)
+        prepared = prepare_table(columns, [table.target], task="regression", split=split)
         schema, held_out = prepared.schema, prepared.held_out
         assert isinstance(schema, TableSchema)
         target: Any = schema.target
@@ -140,7 +138,7 @@ def _compared(
     table: Any = db.data.load(name)
     began, ensemble = time.time(), method == "ensemble"
     inner, whole = (split_table(table, max(trials) + 1, seed, on=on) for on in ("validation", "test"))
-    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(f"{name} {method}".encode()))
+    key = named_key(jax.random.key(seed), f"{name} {method}")
     grid: Any = list(itertools.product(preset.hidden, preset.ensemble_steps if ensemble else preset.dropout_rates))
 
     def scores(place: int, splits: list[Split], trials: list[int]) -> list[dict[str, float]]:

@@ -1,6 +1,7 @@
 """Self-contained HTML pages, written by the templates beside this file; and figures as files of their own."""
 
 import base64
+import functools
 import io
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,14 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _png(drawing: Drawing) -> str:
-    buffer = io.BytesIO()
-    drawing.savefig(buffer, format="png", dpi=150)
-    return data_uri("png", buffer.getvalue())
-
-
-def _svg(drawing: Drawing) -> str:
+def _embedded(drawing: Drawing, kind: str, **how: Any) -> str:
     import matplotlib
 
     buffer = io.BytesIO()
     # Of the same picture, the same bytes.
     with matplotlib.rc_context({"svg.hashsalt": "darkbayes"}):
-        drawing.savefig(buffer, format="svg", metadata={"Date": None})
-    return data_uri("svg+xml", buffer.getvalue())
+        drawing.savefig(buffer, format=kind, **how)
+    return data_uri("svg+xml" if kind == "svg" else kind, buffer.getvalue())
 
 
 def write_page(path: Path, template: str, **content: Any) -> Path:
@@ -38,7 +33,9 @@ def write_page(path: Path, template: str, **content: Any) -> Path:
 
     strict: Any = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **strict)
-    environment.filters |= {"commas": "{:,}".format, "listing": listing, "png": _png, "short": short, "svg": _svg}
+    environment.filters |= {"commas": "{:,}".format, "listing": listing, "short": short}
+    environment.filters |= {"png": functools.partial(_embedded, kind="png", dpi=150)}
+    environment.filters |= {"svg": functools.partial(_embedded, kind="svg", metadata={"Date": None})}
     write_text(path, environment.get_template(template).render(**content))
     return path
 

@@ -70,6 +70,34 @@ class PageTable(NamedTuple):
     rows: list[list[str]]
     notes: list[str]
 
+    def parts(self, width: int) -> "Iterator[PageTable]":
+        """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
+        corner, *columns = zip(self.header, *self.rows, strict=True)
+        labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
+        start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
+        together: list[list[tuple[str, ...]]] = []  # A bar stays with its metric, and ours with the paper's.
+        for column in columns:
+            if together and (column[0] == "bar" or together[-1][-1][0].endswith(", paper")):
+                together[-1].append(column)
+            else:
+                together.append([column])
+        parts, used = [[]], start
+        for group in together:
+            needed = sum(2 + _width(column[0], column[1:]) for column in group)
+            if parts[-1] and used + needed > width:
+                parts.append([])
+                used = start
+            parts[-1] += group
+            used += needed
+        for part in parts:
+            header, *rows = (list(line) for line in zip(corner, *part, strict=True))
+            yield self._replace(header=header, rows=[row for row in rows if any(row[1:])])
+
+
+def _width(heading: str, cells: Sequence[str]) -> int:
+    """How wide a column must be; long headings are broken between words."""
+    return max(min(len(heading), 6), *map(len, (*heading.split(), *cells)))
+
 
 def pivot(results: dict[str, Any], metrics: Sequence[str] = (), names: Names = PLAIN) -> list[PageTable]:
     """The tables of results.
@@ -115,8 +143,18 @@ def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
     shared = [metric for metric, group in by_metric.items() if len(group) > 1] or list(by_metric)
     header: list[str] = ["method"]
     lines = {row["method"]: [names.method(row["method"])] for row in rows if row["metric"] in shared}
+
+    def columns(metric: str) -> tuple[list[str], Callable[[Row], list[str]]]:
+        """What stands above a metric, and its cells in a row."""
+        label, group = names.metric(metric), by_metric[metric]
+        if any("paper" in row for row in group):
+            return [f"{label}, paper", f"{label}, ours"], lambda row: [number(row.get("paper")), measured(row)]
+        if any("bar" in row for row in group):
+            return [label, "bar"], lambda row: [measured(row), _bar(row)]
+        return [label], lambda row: [measured(row)]
+
     for metric in shared:
-        headings, write = _columns(names.metric(metric), by_metric[metric])
+        headings, write = columns(metric)
         header += headings
         cells = {row["method"]: write(row) for row in by_metric[metric]}
         for method, line in lines.items():
@@ -127,15 +165,6 @@ def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
         beside += f" (bar: {_bar(row)})" if "bar" in row else ""
         notes.append(f"{names.method(row['method'])}: {names.metric(row['metric'])} {measured(row)}{beside}")
     return PageTable(title, header, list(lines.values()), notes)
-
-
-def _columns(label: str, rows: list[Row]) -> tuple[list[str], Callable[[Row], list[str]]]:
-    """What stands above a metric, and its cells in a row."""
-    if any("paper" in row for row in rows):
-        return [f"{label}, paper", f"{label}, ours"], lambda row: [number(row.get("paper")), measured(row)]
-    if any("bar" in row for row in rows):
-        return [label, "bar"], lambda row: [measured(row), _bar(row)]
-    return [label], lambda row: [measured(row)]
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> PageTable:
@@ -169,10 +198,8 @@ def best_of_all(rows: list[Row], names: Names) -> str:
         others = [row for row in group if row["method"] not in names.teachers]
         if means and len(others) > 1:
             metric, number = group[0]["metric"], number + 1
-            ahead, but_teachers = (
-                ahead + (means[0] == _best(metric, group)),
-                but_teachers + (means[0] == _best(metric, others)),
-            )
+            ahead += means[0] == _best(metric, group)
+            but_teachers += means[0] == _best(metric, others)
     line = f"The student is the best of all columns on {ahead} of {number} data sets"
     return f"{line}, on {but_teachers} if its own teacher is left out" if number else ""
 
@@ -236,7 +263,7 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
         else:
             heading = ": ".join(filter(None, (f"{results['experiment']}, preset {results['preset']}", table.title)))
         console.print(heading, style="bold", highlight=False)
-        for part in _parts(table, console.width):
+        for part in table.parts(console.width):
             shown = RichTable(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
             for heading, *cells in zip(part.header, *part.rows, strict=True):
                 side = "right" if shown.columns else "left"
@@ -247,32 +274,3 @@ def terminal(results: dict[str, Any], names: Names = PLAIN) -> None:
             console.print(shown)
         for note in table.notes:
             console.print(note, highlight=False)
-
-
-def _width(heading: str, cells: Sequence[str]) -> int:
-    """How wide a column must be; long headings are broken between words."""
-    return max(min(len(heading), 6), *map(len, (*heading.split(), *cells)))
-
-
-def _parts(table: PageTable, width: int) -> Iterator[PageTable]:
-    """The table in parts of whole columns that fit into the width, each with the rows that it says something of."""
-    corner, *columns = zip(table.header, *table.rows, strict=True)
-    labels = [line for label in corner[1:] for line in textwrap.wrap(label, LABEL_WIDTH)]
-    start = 1 + 2 + _width(corner[0], labels)  # The table's edge, and two spaces before each column.
-    together: list[list[tuple[str, ...]]] = []  # A bar stays with its metric, and ours with the paper's.
-    for column in columns:
-        if together and (column[0] == "bar" or together[-1][-1][0].endswith(", paper")):
-            together[-1].append(column)
-        else:
-            together.append([column])
-    parts, used = [[]], start
-    for group in together:
-        needed = sum(2 + _width(column[0], column[1:]) for column in group)
-        if parts[-1] and used + needed > width:
-            parts.append([])
-            used = start
-        parts[-1] += group
-        used += needed
-    for part in parts:
-        header, *rows = (list(line) for line in zip(corner, *part, strict=True))
-        yield table._replace(header=header, rows=[row for row in rows if any(row[1:])])

@@ -77,13 +77,8 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
         about = "A header with the names of the columns, then a line per row; an empty field is a missing value."
         content["text/csv"] = {"schema": TEXT | {"description": about}, "example": text.getvalue()}
     about = "Of the intervals, where there are any; one in the body comes before it."
-    level = {
-        "name": "level",
-        "in": "query",
-        "required": False,
-        "description": about,
-        "schema": level_form(reader.schema),
-    }
+    form = level_form(reader.schema)
+    level = {"name": "level", "in": "query", "required": False, "description": about, "schema": form}
     return {"requestBody": {"required": True, "content": content}, "parameters": [level]}
 
 

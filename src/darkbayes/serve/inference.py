@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,9 +91,7 @@ def read(body: bytes, head: int | None, shipped: Shipped, limits: Limits) -> Inf
     for place, one in enumerate(sent):
         where, name = f"inputs[{place}]", one.get("name")
         if not isinstance(name, str) or name not in known or name in feeds:
-            raise _wrong(
-                f"{where} is called {quoted(name)}, not one of {', '.join(map(repr, known))}, once each", where
-            )
+            raise _unknown(where, name, known)
         size = _parameters(one, where).get("binary_data_size")
         if size is not None and not (type(size) is int and 0 <= size <= len(raw)):
             raise _wrong(f"{where} has {quoted(size)} bytes of binary data, and the body {len(raw)} more", where)
@@ -132,9 +131,7 @@ def _outputs(content: dict[str, Any], outputs: list[Tensor]) -> list[Output]:
     for place, one in enumerate(_objects(content, "outputs")):
         where, name = f"outputs[{place}]", one.get("name")
         if not isinstance(name, str) or name not in known or place >= len(known):
-            raise _wrong(
-                f"{where} is called {quoted(name)}, not one of {', '.join(map(repr, known))}, once each", where
-            )
+            raise _unknown(where, name, known)
         asked.append(Output(name, known[name], _parameters(one, where).get("binary_data", default) is True))
     return asked
 
@@ -241,6 +238,10 @@ def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
     if not (parameters is None or isinstance(parameters, dict)):
         raise _wrong(f"the parameters of {where} are {quoted(parameters)}, not an object", where)
     return parameters or {}
+
+
+def _unknown(where: str, name: Any, known: Iterable[str]) -> Refused:
+    return _wrong(f"{where} is called {quoted(name)}, not one of {', '.join(map(repr, known))}, once each", where)
 
 
 def _wrong(error: str, where: str) -> Refused:

@@ -31,16 +31,7 @@ class Measures:
         counts[-1] += seconds
 
     def text(self, model: Mapping[str, str], pool: Mapping[str, Mapping[str, float]], connections: int) -> str:
-        """All of it, in Prometheus's text format.
-
-        Args:
-            model: what is said of the model.
-            pool: the state of the processes, by lane.
-            connections: how many are open.
-
-        Returns:
-            The text.
-        """
+        """All of it in Prometheus's text format, with what is said of the model, the processes and open connections."""
         lines = [
             *_family("requests_total", "counter", "Requests answered.", self._requests()),
             *_family("request_seconds", "histogram", "From a request's head to its answer.", self._latencies()),

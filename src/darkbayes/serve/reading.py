@@ -41,9 +41,8 @@ class Asked(NamedTuple):
 def level_form(schema: Schema) -> dict[str, Any]:
     """The form of a level, as JSON Schema has it."""
     about = "The probability with which an interval holds the target."
-    return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": schema.target.level} | {
-        "description": about
-    }
+    form = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": schema.target.level}
+    return form | {"description": about}
 
 
 def read_level(level: Any) -> float | None:
@@ -78,9 +77,8 @@ class Reader:
         try:
             content = pydantic_core.from_json(body.removeprefix(MARK), allow_inf_nan=False)
         except ValueError as problem:
-            raise Refused(
-                422, f"the body is not valid JSON: {problem}", "correct it; null is a missing value"
-            ) from None
+            remedy = "correct it; null is a missing value"
+            raise Refused(422, f"the body is not valid JSON: {problem}", remedy) from None
         try:
             checked: Any = self._model.model_validate(content)
         except ValidationError as problem:

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -67,17 +68,8 @@ def serve(
         measures = Measures()
         register = Register(limits, measures)
         pool = Processes(shipped, limits, name, workers)
-        app = make_app(
-            shipped,
-            limits,
-            name=name,
-            pool=pool,
-            connections=lambda: len(register.open),
-            measures=measures,
-            hosts=hosts,
-            token=token,
-            log=access_log,
-        )
+        how: Any = {"name": name, "pool": pool, "measures": measures, "hosts": hosts, "token": token, "log": access_log}
+        app = make_app(shipped, limits, connections=lambda: len(register.open), **how)
         lines = [f"http://{f'[{address}]' if ':' in address else address}:{number}"]
         if not quiet:
             lines.append(f"predicts {shipped.schema.target.name} from {shipped.path}; stop with Ctrl-C")

@@ -37,13 +37,7 @@ class Answer(NamedTuple):
 
 
 class Worker:
-    """Answers requests to one student.
-
-    Args:
-        shipped: the student.
-        limits: of a request.
-        name: what the Open Inference Protocol calls the student.
-    """
+    """Answers requests to one student, which the Open Inference Protocol calls by this name."""
 
     def __init__(self, shipped: Shipped, limits: Limits, name: str):
         self.shipped, self.name, self.limits = shipped, name, limits

@@ -78,9 +78,8 @@ class CsvFile:
         self.path, self._stream, self._content, self._chunks = path, stream, content, _universal(content)
         head = next(self._chunks, b"")
         if head.startswith(b"PK\x03\x04"):
-            raise InvalidInput(
-                f"{path} is a spreadsheet or an archive, not a CSV file: save the table as CSV or Parquet"
-            )
+            remedy = "save the table as CSV or Parquet"
+            raise InvalidInput(f"{path} is a spreadsheet or an archive, not a CSV file: {remedy}")
         if b"\x00" in head:
             raise InvalidInput(f"{path} holds bytes that are not text: a table is a CSV or a Parquet file")
         self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.
@@ -113,7 +112,7 @@ class CsvFile:
             if not self._more():
                 self._rest += b"\n"
         first, self._rest = self._rest[: ends[0]], self._rest[ends[0] + 1 :]
-        _require_utf8(self.path, first, self._line)
+        self._require_utf8(first)
         self._line += first.count(b"\n") + 1
         header = first.decode()
         try:
@@ -130,6 +129,20 @@ class CsvFile:
             raise InvalidInput(f"{self.path} {alone}, but {hint}")
         require_distinct(names, self.path)
         return tuple(names)
+
+    def _require_utf8(self, data: bytes) -> None:
+        """Refuse bytes, which begin with the present line, that are no text in UTF-8."""
+        if data.isascii():
+            return
+        try:
+            data.decode()
+        except UnicodeDecodeError as problem:
+            at = self._line + data.count(b"\n", 0, problem.start)
+            around = data[max(problem.start - 8, 0) : problem.start + 8].decode("latin-1").split("\n")
+            shown = next(part for part in around if not part.isascii())
+            holds = f"line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read {shown!r})"
+            remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
+            raise InvalidInput(f"{self.path} is not in UTF-8: {holds}. {remedy}", option="encoding") from None
 
     def _more(self) -> bool:
         chunk = next(self._chunks, b"")
@@ -152,7 +165,7 @@ class CsvFile:
             if (ended and self._rest) or len(self._rest) > MOST_ROW:
                 raise self._unclosed(self._line + data.count(b"\n"))
             if data:
-                _require_utf8(self.path, data, self._line)
+                self._require_utf8(data)
                 yield Block(data, self._line, self.delimiter)
                 self._line += data.count(b"\n")
 
@@ -236,17 +249,3 @@ def _universal(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
     if held:
         yield b"\n"
-
-
-def _require_utf8(path: str, data: bytes, line: int) -> None:
-    if data.isascii():
-        return
-    try:
-        data.decode()
-    except UnicodeDecodeError as problem:
-        at = line + data.count(b"\n", 0, problem.start)
-        around = data[max(problem.start - 8, 0) : problem.start + 8].decode("latin-1").split("\n")
-        shown = next(part for part in around if not part.isascii())
-        holds = f"line {at} holds the byte 0x{data[problem.start]:02X} (in Latin-1 it would read {shown!r})"
-        remedy = "Save it again as UTF-8 (in a spreadsheet: 'CSV UTF-8'; or: iconv -f LATIN1 -t UTF-8)"
-        raise InvalidInput(f"{path} is not in UTF-8: {holds}. {remedy}", option="encoding") from None

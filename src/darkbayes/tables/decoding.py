@@ -69,10 +69,10 @@ def _content(stream: BinaryIO, head: bytes, path: Path) -> Any:
     return stream
 
 
-def first_bytes(source: Source, number: int = 512) -> bytes:
-    """Those of the content, unpacked."""
+def read_content(source: Source, most: int = -1) -> bytes:
+    """The bytes of a file, unpacked: all, or so many of the first."""
     with unpacked(source) as (_, content):
-        return content.read(number)
+        return content.read(most)
 
 
 class Decoded:
@@ -103,10 +103,10 @@ class Decoded:
         head = True
         while chunk := self._stream.read(BLOCK):
             if self.encoding is None and head:
-                self.encoding = _marked(chunk)
+                self.encoding = self._marked(chunk)
             # What holds zeros is no text, and refused by whoever reads it.
             if self.encoding is None and not chunk.isascii() and b"\0" not in chunk:
-                self.encoding = _guessed(chunk, whole=len(chunk) < BLOCK)
+                self.encoding = self._guessed(chunk, whole=len(chunk) < BLOCK)
             head = False
             yield chunk if self.encoding in (None, UTF8) else self._decode(chunk)
         if self._decoder is not None:
@@ -121,28 +121,28 @@ class Decoded:
             held = f"{self._path} cannot be read as {self.encoding} ({problem})"
             raise InvalidInput(f"{held}: name its encoding", option="encoding") from None
 
+    @staticmethod
+    def _marked(head: bytes) -> str | None:
+        """The encoding that the first bytes tell: UTF-16 by its mark, or by zeros in place of every other letter."""
+        for mark, encoding in _MARKS.items():
+            if head.startswith(mark):
+                return encoding
+        sample = head[: min(len(head), 1000) // 2 * 2]
+        for encoding, high in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
+            if len(sample) >= 4 and sample.count(0) <= len(high) and high.count(0) > 0.9 * len(high):
+                return encoding
+        return None
 
-def _marked(head: bytes) -> str | None:
-    """The encoding that the first bytes tell: UTF-16 by its mark, or by zeros in place of every other letter."""
-    for mark, encoding in _MARKS.items():
-        if head.startswith(mark):
-            return encoding
-    sample = head[: min(len(head), 1000) // 2 * 2]
-    for encoding, high in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
-        if len(sample) >= 4 and sample.count(0) <= len(high) and high.count(0) > 0.9 * len(high):
-            return encoding
-    return None
-
-
-def _guessed(chunk: bytes, whole: bool) -> str:
-    """UTF-8 if the first letter beyond ASCII is one in it: what is wrong later on is refused with its line."""
-    try:
-        chunk.decode(UTF8)
-    except UnicodeDecodeError as problem:
-        cut_off = not whole and problem.end == len(chunk) and len(chunk) - problem.start < 4
-        if chunk[: problem.start].isascii() and not cut_off:
-            return WESTERN
-    return UTF8
+    @staticmethod
+    def _guessed(chunk: bytes, whole: bool) -> str:
+        """UTF-8 if the first letter beyond ASCII is one in it: what is wrong later on is refused with its line."""
+        try:
+            chunk.decode(UTF8)
+        except UnicodeDecodeError as problem:
+            cut_off = not whole and problem.end == len(chunk) and len(chunk) - problem.start < 4
+            if chunk[: problem.start].isascii() and not cut_off:
+                return WESTERN
+        return UTF8
 
 
 def decoded(source: Source, encoding: str | None = None) -> tuple[str, list[str]]:

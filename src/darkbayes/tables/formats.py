@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import arrow, objects, quoted
-from darkbayes.tables.decoding import decoded, first_bytes, unpacked
+from darkbayes.tables.decoding import decoded, read_content
+
+HEAD = 512  # Bytes that tell what a file is.
 
 
 class Loaded(NamedTuple):
@@ -24,18 +26,7 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encoding: str | None) -> Loaded:
-    """The columns of a file of one of `READERS`.
-
-    Args:
-        path: the file.
-        kind: which of them it is.
-        query: what to ask of a database.
-        sheet: the name of a spreadsheet's sheet.
-        encoding: of a text.
-
-    Returns:
-        Its columns, and what was guessed, in words.
-    """
+    """The columns of a file of one of `READERS`, and what was guessed, in words."""
     if query is not None and kind not in ("sqlite", "duckdb"):
         raise InvalidInput(f"{path} is no database: leave out the query {quoted(query)}")
     if sheet is not None and kind != "xlsx":
@@ -45,7 +36,7 @@ def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encodin
 
 def kind_of(path: Path) -> str:
     """What a file is by its first bytes: "parquet", "csv", or one of `READERS`; what cannot be read is refused."""
-    head = first_bytes(path)
+    head = read_content(path, HEAD)
     kind = next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), None)
     if kind is None:
         if head[8:12] == b"DUCK":
@@ -54,15 +45,10 @@ def kind_of(path: Path) -> str:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff")) and head[2:].replace(b"\0", b"").lstrip()
         return "json" if (utf16 or text)[:1] in (b"{", b"[") else "csv"
     if kind == "archive":
-        kind = "xlsx" if b"xl/" in _whole(path) else "an OpenDocument or another office file"
+        kind = "xlsx" if b"xl/" in read_content(path) else "an OpenDocument or another office file"
     if kind not in (*READERS, "parquet"):
         raise InvalidInput(f"{path} is {kind}, which is not read here: save the table as CSV, Parquet or xlsx")
     return kind
-
-
-def _whole(path: Path) -> bytes:
-    with unpacked(path) as (_, content):
-        return content.read()
 
 
 def _xlsx(path: Path, sheet: str | None) -> Loaded:
@@ -78,10 +64,9 @@ def _xlsx(path: Path, sheet: str | None) -> Loaded:
         rows = [row for row in book[chosen].iter_rows(values_only=True) if any(cell is not None for cell in row)]
     finally:
         book.close()
-    others = len(book.sheetnames) - 1
-    notes = (
-        [f"{path}: the first of its {others + 1} sheets, {chosen!r}, is read (sheet)"] if others and not sheet else []
-    )
+    number, notes = len(book.sheetnames), []
+    if number > 1 and not sheet:
+        notes.append(f"{path}: the first of its {number} sheets, {chosen!r}, is read (sheet)")
     if not rows:
         raise InvalidInput(f"{path} has nothing in its sheet {chosen!r}: name another (sheet)")
     width = max(max((k + 1 for k, cell in enumerate(row) if cell is not None), default=0) for row in rows)
@@ -99,7 +84,10 @@ def _json(path: Path, encoding: str | None) -> Loaded:
         raise InvalidInput(f"{path} is JSON with too many levels: a table is a list of rows") from None
     if isinstance(content, dict):
         if set(content) >= {"columns", "data"} and isinstance(content["data"], list):
-            return Loaded([str(name) for name in content["columns"]], _of_lists(path, content), notes)
+            rows, width = content["data"], len(content["columns"])
+            if not all(isinstance(row, list) and len(row) == width for row in rows):
+                raise InvalidInput(f"{path} names {width} columns, but has rows of another length: correct them")
+            return Loaded([str(name) for name in content["columns"]], _transposed(rows, width), notes)
         inner = [name for name, part in content.items() if _records(part)]
         if len(inner) == 1 and not any(isinstance(part, list) for name, part in content.items() if name != inner[0]):
             notes, content = [*notes, f"{path}: its rows are under {inner[0]!r}"], content[inner[0]]
@@ -131,19 +119,12 @@ def _json_lines(path: Path, text: str, problem: json.JSONDecodeError) -> list[An
     return rows
 
 
-def _of_lists(path: Path, content: dict[str, Any]) -> list[Any]:
-    width = len(content["columns"])
-    if not all(isinstance(row, list) and len(row) == width for row in content["data"]):
-        raise InvalidInput(f"{path} names {width} columns, but has rows of another length: correct them")
-    return _transposed(content["data"], width)
-
-
 def _records(content: Any) -> bool:
     return isinstance(content, list) and bool(content) and all(isinstance(row, dict) for row in content)
 
 
 def _ipc(path: Path, query: str | None) -> Loaded:
-    pa, content = arrow(), _whole(path)
+    pa, content = arrow(), read_content(path)
     opened = pa.ipc.open_file if content.startswith(b"ARROW1") else pa.ipc.open_stream
     try:
         table = opened(pa.BufferReader(content)).read_all()

@@ -93,21 +93,21 @@ Place = Callable[[int], str]  # Where a row is, in words.
 
 def guess_columns(cells: Mapping[str, Any], place: Place, wishes: Wishes) -> dict[str, Column]:
     """What each of these columns is; one that has decimal commas for sure decides for those that may have them."""
-    columns = {name: _column(name, each, place, wishes) for name, each in cells.items()}
+
+    def guessed(name: str, wishes: Wishes) -> Column:
+        given, kind = cells[name], wishes.kinds.get(name)
+        values = given if hasattr(given, "dtype") or hasattr(given, "type") else objects(given)
+        column = (_of_values if hasattr(values, "dtype") else _of_arrow)(name, values, place, wishes)
+        return column if kind is None else _as_chosen(name, column, kind, place, wishes)
+
+    columns = {name: guessed(name, wishes) for name in cells}
     marked = [column for column in columns.values() if isinstance(column.source, Marked)]
     if wishes.decimal is None and any(each.source.decimal == "," and not each.doubtful for each in marked):
         european = dataclasses.replace(wishes, decimal=",")
         for name, column in columns.items():
             if column.kind == "number" and column.cells is not None and not column.chosen:
-                columns[name] = _column(name, cells[name], place, european)
+                columns[name] = guessed(name, european)
     return columns
-
-
-def _column(name: str, cells: Any, place: Place, wishes: Wishes) -> Column:
-    values = cells if hasattr(cells, "dtype") or hasattr(cells, "type") else objects(cells)
-    column = (_of_values if hasattr(values, "dtype") else _of_arrow)(name, values, place, wishes)
-    kind = wishes.kinds.get(name)
-    return column if kind is None else _as_chosen(name, column, kind, place, wishes)
 
 
 def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:

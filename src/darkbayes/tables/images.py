@@ -103,14 +103,9 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def list_image_folder(path: str | os.PathLike[str]) -> ImageFiles:
-    """What the headers say of the images of a folder with a subfolder per class; hidden files and other kinds are
-    passed over.
+    """What the headers say of the images of a folder with a subfolder per class.
 
-    Args:
-        path: the folder.
-
-    Returns:
-        The files and their classes; what cannot be an image, or is too large, is refused by its name.
+    Hidden files and other kinds are passed over; what cannot be an image, or is too large, is refused by its name.
     """
     paths, labels, notes = _by_class(Path(path))
     counts = Counter(labels)

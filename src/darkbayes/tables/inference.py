@@ -128,9 +128,8 @@ class _Inputs:
             raise InvalidInput(f"{self._table.source} has no column to predict {name!r} from: {why}")
         twice = [name for name, count in Counter(column.name for column in self.columns).items() if count > 1]
         if twice:
-            raise InvalidInput(
-                f"{listed(twice)} is both a column and made of another: rename it in {self._table.source}"
-            )
+            both = f"{listed(twice)} is both a column and made of another"
+            raise InvalidInput(f"{both}: rename it in {self._table.source}")
 
     def _add(self, name: str, column: Column) -> str | None:
         """Take one in, or say why not."""
@@ -141,16 +140,66 @@ class _Inputs:
         if column.kind in ("date", "words"):
             return self._spread(name, column)
         if column.kind == "number":
-            used = _identifies(self._table, name) if not (self._chosen or column.chosen) else None
-            used = used or _number(name, column.values[self._rows])
+            used = self._identifies(name) if not (self._chosen or column.chosen) else None
+            used = used or self._number(name, column.values[self._rows])
         else:
-            used = _category(name, column, self._rows, self._notes)
+            used = self._category(name, column)
         if isinstance(used, str):
             return used
         self.columns.append(used)
         self.sources += [column.source] if column.source is not None else []
         self._notes += [column.note] if column.note else []
         return None
+
+    def _identifies(self, name: str) -> str | None:
+        """Why a column of numbers tells nothing but which row it is, if it does."""
+        table, values = self._table, self._table.columns[name].values
+        if len(values) and values[0] in (0, 1) and np.array_equal(values, values[0] + np.arange(table.rows)):
+            return "it counts the rows"
+        if np.isnan(values).any() or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
+            return None
+        # Of rows that are some of a table, by where they were in it.
+        counts = np.array_equal(values - values[0], table.lines - table.lines[0])
+        through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
+        if through or _NAMED_SO.fullmatch(name.strip()):
+            return "every row has another whole number, as identifiers have"
+        return None
+
+    @staticmethod
+    def _number(name: str, values: np.ndarray) -> Number | str:
+        """A column of numbers, or why it is of no use."""
+        there = values[~np.isnan(values)]
+        if not len(there):
+            return "every value is missing"
+        low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
+        if low == high and not flagged:
+            return "every row has the same value"
+        whole = bool((there == np.floor(there)).all())
+        return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
+
+    def _category(self, name: str, column: Column) -> Category | str:
+        """A column of categories, or why it is of no use."""
+        counts = Counter(column.values[self._rows].tolist())
+        missing = counts.pop(None, 0)
+        there = counts.total()
+        if not there:
+            return "every value is missing"
+        if len(counts) == 1 and not missing:
+            return "every row has the same value"
+        if not column.chosen:
+            words = sum(len(value.split()) * count for value, count in counts.items()) / there
+            if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
+                return "it is free text, which is not used unless it is named as text"
+            if len(counts) > DISTINCT * there:
+                return "it is text and almost every row has another value, as names and identifiers have"
+        frequent = sorted(counts, key=lambda value: (-counts[value], value))
+        kept = frequent[:MOST_CATEGORIES]
+        if len(frequent) > MOST_CATEGORIES:
+            share = sum(counts[value] for value in frequent[MOST_CATEGORIES:]) / there
+            apart = f"the {MOST_CATEGORIES} most frequent are told apart"
+            others = f"the others ({share:.0%} of the rows) count as unknown"
+            self._notes.append(f"{name!r} has {len(frequent)} categories: {apart}, {others}")
+        return Category(name, tuple(sorted(kept)), bool(missing))
 
     def _repeated(self, name: str, column: Column) -> str | None:
         """The column before it that has the same values."""
@@ -168,7 +217,7 @@ class _Inputs:
             # Counted from the first day on, whatever the hour.
             first = float(np.floor(np.nanmin(values) / DAY) * DAY)
             source = dataclasses.replace(source, origin=first, parts=("hour",) if source.clock else PARTS)
-        made = {each: _number(each, part) for each, part in source.spread(values).items()}
+        made = {each: self._number(each, part) for each, part in source.spread(values).items()}
         used = {each: number for each, number in made.items() if isinstance(number, Number)}
         if not used:
             return "every value is missing" if missing_in(values).all() else "every row has the same value"
@@ -179,9 +228,8 @@ class _Inputs:
         if column.kind == "date":
             kind = "times" if source.clock else "dates"
             such = f"{kind}, such as {source.example!r}{column.note}"
-        self._notes.append(
-            f"{name!r} is read as {such}: {listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
-        )
+        made_of = f"{listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
+        self._notes.append(f"{name!r} is read as {such}: {made_of}")
         return None
 
 
@@ -189,33 +237,6 @@ def _constant(values: np.ndarray) -> bool:
     """Whether there is one value alone, or none: then it is left out for that."""
     there = values[~missing_in(values)]
     return not len(there) or bool((there == there[0]).all())
-
-
-def _identifies(table: Table, name: str) -> str | None:
-    """Why a column of numbers tells nothing but which row it is, if it does."""
-    values = table.columns[name].values
-    if len(values) and values[0] in (0, 1) and np.array_equal(values, values[0] + np.arange(table.rows)):
-        return "it counts the rows"
-    if np.isnan(values).any() or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
-        return None
-    # Of rows that are some of a table, by where they were in it.
-    counts = np.array_equal(values - values[0], table.lines - table.lines[0])
-    through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
-    if through or _NAMED_SO.fullmatch(name.strip()):
-        return "every row has another whole number, as identifiers have"
-    return None
-
-
-def _number(name: str, values: np.ndarray) -> Number | str:
-    """A column of numbers, or why it is of no use."""
-    there = values[~np.isnan(values)]
-    if not len(there):
-        return "every value is missing"
-    low, high, flagged = float(there.min()), float(there.max()), len(there) < len(values)
-    if low == high and not flagged:
-        return "every row has the same value"
-    whole = bool((there == np.floor(there)).all())
-    return Number(name, *standardising(there), float(np.median(there)), flagged, low, high, whole)
 
 
 def _require_finite(table: Table, names: Sequence[str], rows: np.ndarray) -> None:
@@ -226,28 +247,3 @@ def _require_finite(table: Table, names: Sequence[str], rows: np.ndarray) -> Non
             others = f" ({len(infinite)} such cells)" if len(infinite) > 1 else ""
             remedy = "correct it, or leave the cell empty if the value is missing"
             raise InvalidInput(f"{table.source}: {name!r} is infinite in {table.place(infinite[0])}{others}: {remedy}")
-
-
-def _category(name: str, column: Column, rows: np.ndarray, notes: list[str]) -> Category | str:
-    """A column of categories, or why it is of no use."""
-    counts = Counter(column.values[rows].tolist())
-    missing = counts.pop(None, 0)
-    there = counts.total()
-    if not there:
-        return "every value is missing"
-    if len(counts) == 1 and not missing:
-        return "every row has the same value"
-    if not column.chosen:
-        words = sum(len(value.split()) * count for value, count in counts.items()) / there
-        if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
-            return "it is free text, which is not used unless it is named as text"
-        if len(counts) > DISTINCT * there:
-            return "it is text and almost every row has another value, as names and identifiers have"
-    frequent = sorted(counts, key=lambda value: (-counts[value], value))
-    kept = frequent[:MOST_CATEGORIES]
-    if len(frequent) > MOST_CATEGORIES:
-        share = sum(counts[value] for value in frequent[MOST_CATEGORIES:]) / there
-        apart = f"the {MOST_CATEGORIES} most frequent are told apart"
-        others = f"the others ({share:.0%} of the rows) count as unknown"
-        notes.append(f"{name!r} has {len(frequent)} categories: {apart}, {others}")
-    return Category(name, tuple(sorted(kept)), bool(missing))

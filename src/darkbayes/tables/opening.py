@@ -15,7 +15,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import MISSING, arrow, is_text, plain
-from darkbayes.tables.columns import listed, require_columns, require_distinct
+from darkbayes.tables.columns import first_of, listed, require_columns, require_distinct
 from darkbayes.tables.csvfile import BadRow, Block, open_csv
 from darkbayes.tables.decoding import Source, name_of
 from darkbayes.tables.formats import kind_of, load
@@ -73,6 +73,19 @@ class Rows(abc.ABC):
         """The rows, from the first on."""
         return (piece() for piece in self.pieces(wanted))
 
+    def refuse(self, bad: Sequence[BadRow]) -> None:
+        """Refuse rows that have too many or too few fields."""
+        if bad:
+            separates = f" ({self.delimiter!r} was taken to separate columns)" if isinstance(self, CsvRows) else ""
+            remedy = "Put quotes around text that holds it, or correct these lines"
+            raise InvalidInput(f"{self.name}: {first_of(bad)}{separates}. {remedy}")
+
+    def require(self, number: int) -> None:
+        """Refuse a table that has nothing but a header."""
+        if not number:
+            columns = f"the names of {len(self.names)} columns"
+            raise InvalidInput(f"{self.name} has {columns}, but no rows: is it the right file?")
+
     @abc.abstractmethod
     def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
         """What makes the parts, each by itself and on any thread.
@@ -103,11 +116,8 @@ class CsvRows(Rows):
             at = {name: place for place, name in enumerate(file.names)}
             types = {at[name]: pa.string() for name in wanted}
             types |= {at[name]: pa.float64() for name, kind in known.items() if kind is None}
-            types |= {
-                at[name]: pa.dictionary(pa.int32(), pa.string())
-                for name, kind in known.items()
-                if isinstance(kind, tuple)
-            }
+            coded = [name for name, kind in known.items() if isinstance(kind, tuple)]
+            types |= {at[name]: pa.dictionary(pa.int32(), pa.string()) for name in coded}
 
             def piece(block: Block, share: float) -> Part:
                 table, lines, bad = parse_rows(block, len(at), types)
@@ -230,19 +240,13 @@ def existing(path: FilePath) -> Path:
     """A path that leads to a file, or an error."""
     path = Path(path)
     if path.is_dir():
-        raise InvalidInput(
-            f"{path} is a folder, not a table: give a CSV or a Parquet file, or a folder of Parquet files"
-        )
+        remedy = "give a CSV or a Parquet file, or a folder of Parquet files"
+        raise InvalidInput(f"{path} is a folder, not a table: {remedy}")
     if not path.exists():
         if str(path) == "-":
             raise InvalidInput("'-' is not a file, and standard input is not read: save the table, or give <(COMMAND)")
         raise InvalidInput(f"{path} does not exist: give a file that holds a table")
     return path
-
-
-def no_rows(source: str, columns: int) -> InvalidInput:
-    """What to raise where a table has nothing but a header."""
-    return InvalidInput(f"{source} has the names of {columns} columns, but no rows: is it the right file?")
 
 
 def is_parquet(content: bytes) -> bool:

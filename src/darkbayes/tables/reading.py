@@ -1,27 +1,20 @@
 """Tables read from files into memory, for fitting; `read_batches` is for files of any size."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
-from darkbayes.tables.columns import Table, first_of, guessed_table
-from darkbayes.tables.csvfile import BadRow
+from darkbayes.tables.cells import arrow, text_of
+from darkbayes.tables.columns import Table, guessed_table
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.opening import CsvRows, FilePath, Layout, Rows, joined_cells, no_rows, open_rows
+from darkbayes.tables.opening import FilePath, Layout, joined_cells, open_rows
 
 
 def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = None, **layout: Unpack[Layout]) -> Table:
     r"""Read a file, or several with the same columns: CSV, Parquet, and those of `formats`; they may be compressed.
 
-    Args:
-        path: the file, or several.
-        wishes: what the columns are, where it is not to be guessed.
-        **layout: how the file is laid out, where it is not to be found out.
-
-    Returns:
-        The table.
+    What the columns are, and how the file is laid out, is found out where `wishes` and `layout` do not say it.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -33,17 +26,36 @@ def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = N
     """
     rows = open_rows(path, **layout)
     parts = list(rows.parts(rows.names))
-    refuse_bad(rows, [row for part in parts for row in part.bad])
+    rows.refuse([row for part in parts for row in part.bad])
     lines = np.concatenate([np.empty(0, np.int64), *[part.lines for part in parts]])
-    if not len(lines):
-        raise no_rows(rows.name, len(rows.names))
+    rows.require(len(lines))
     cells = {name: joined_cells([part.cells[name] for part in parts]) for name in rows.names}
     return guessed_table(cells, lines, rows.unit, rows.name, wishes, rows.notes)
 
 
-def refuse_bad(rows: Rows, bad: Sequence[BadRow]) -> None:
-    """Refuse rows that have too many or too few fields."""
-    if bad:
-        separates = f" ({rows.delimiter!r} was taken to separate columns)" if isinstance(rows, CsvRows) else ""
-        remedy = "Put quotes around text that holds it, or correct these lines"
-        raise InvalidInput(f"{rows.name}: {first_of(bad)}{separates}. {remedy}")
+def rows_at(
+    source: FilePath | bytes | Sequence[FilePath], places: Sequence[int], **layout: Unpack[Layout]
+) -> dict[str, Any]:
+    r"""The rows at these places of a file, in the order of the places.
+
+    All columns are read, also those that no model reads, as arrays of Arrow. Places are lines of a CSV file, or numbers
+    of rows of others, as `read_batches` counts them. Cells of a CSV file are texts, null where a value is missing.
+
+    >>> rows = rows_at(b"name,size\nann,1.50\nbob,NA\ncid,3\n", [4, 3])
+    >>> {name: column.to_pylist() for name, column in rows.items()}
+    {'name': ['cid', 'bob'], 'size': ['3', None]}
+    """
+    rows, wanted = open_rows(source, **layout), np.asarray(places, np.int64)
+    parts, lines = [], []
+    for part in rows.parts(rows.names):
+        kept = np.flatnonzero(np.isin(part.lines, wanted))
+        if len(kept) or not parts:
+            parts.append({name: cells.take(kept) for name, cells in part.cells.items()})
+            lines.append(part.lines[kept])
+    at = {line: row for row, line in enumerate(np.concatenate(lines).tolist())}
+    order = np.asarray([at[place] for place in wanted.tolist()], np.int64)
+    chosen = {name: joined_cells([part[name] for part in parts]).take(order) for name in rows.names}
+    return {
+        name: arrow().array(map(text_of, cells.tolist()), "string") if isinstance(cells, np.ndarray) else cells
+        for name, cells in chosen.items()
+    }

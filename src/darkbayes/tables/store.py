@@ -31,8 +31,7 @@ from darkbayes.files import read_json, sync_folder, write_json
 from darkbayes.tables.cells import arrow
 from darkbayes.tables.columns import Table, guessed_table
 from darkbayes.tables.guessing import Wishes
-from darkbayes.tables.opening import FilePath, Layout, no_rows, open_rows
-from darkbayes.tables.reading import refuse_bad
+from darkbayes.tables.opening import FilePath, Layout, open_rows
 from darkbayes.tables.schema import Coded, Frame, Number, TableSchema
 from darkbayes.tables.streaming import Batch, Batches, in_order
 
@@ -71,17 +70,9 @@ def draw_sample(
     memory: float = math.inf,
     **layout: Unpack[Layout],
 ) -> Sample:
-    r"""Draw rows of a file of any size, each as likely as any other.
+    r"""Draw so many rows of a file of any size, or all if there are fewer, each as likely as any other.
 
-    Args:
-        source: the file, or several with the same columns.
-        number: how many rows, or all if there are fewer.
-        seed: where the randomness comes from.
-        memory: bytes that they may take, by the size of the first rows; `FEWEST` are drawn in any case.
-        **layout: how the file is laid out, where it is not to be found out.
-
-    Returns:
-        The sample.
+    They may take so many bytes of `memory`, by the size of the first rows; `FEWEST` are drawn in any case.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +90,7 @@ def draw_sample(
         return [_joined(kept, rows.name).filter(pa.array(chances < limit))], chances[chances < limit], limit
 
     for part in in_order(lambda piece: piece(), rows.pieces(rows.names)):
-        refuse_bad(rows, part.bad)
+        rows.refuse(part.bad)
         chance, total = rng.random(len(part.lines)), total + len(part.lines)
         few = np.flatnonzero(chance < limit)
         cells = pa.table([*(part.cells[name] for name in rows.names), pa.array(part.lines)], [*rows.names, LINE])
@@ -108,8 +99,7 @@ def draw_sample(
         kept, chances = [*kept, cells.take(few)], np.append(chances, chance[few])
         if len(chances) > 2 * number:
             kept, chances, limit = cut()
-    if not total:
-        raise no_rows(rows.name, len(rows.names))
+    rows.require(total)
     kept, *_ = cut() if len(chances) > number else (kept,)
     return Sample(_joined(kept, rows.name).combine_chunks(), total, rows.unit, rows.name, list(rows.notes))
 
@@ -241,14 +231,7 @@ def write_store(
 ) -> None:
     """Pack the rows of a file, shuffle them and write them into the part of a store that is being made.
 
-    Args:
-        folder: where the store is being made.
-        packing: how rows are packed.
-        batches: the rows, with their targets.
-        leave_out: the lines of rows that are held out.
-        expected: about how many rows there are, or somewhat more.
-        seed: where the order comes from.
-        **facts: what else to note.
+    Rows of the lines `leave_out` are held out; about `expected` there are, or somewhat fewer; `facts` are noted.
     """
     buckets = int(np.clip(-(-expected * packing.width * 4 // BUCKET), 1, MOST_BUCKETS))
     # Not the numbers that drew the sample.
@@ -284,15 +267,9 @@ def write_store(
 
 
 def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None]) -> Store:
-    """A store, made only if an earlier call did not get to make it.
+    """A store, whole and checked, made only if an earlier call did not get to make it: by `make`, in a folder beside.
 
-    Args:
-        folder: of the store.
-        made_of: what tells it from others.
-        make: makes it in a folder beside.
-
-    Returns:
-        The store, whole and checked.
+    What it is `made_of` tells it from others.
     """
     remedy = f"choose another folder, or delete {folder}"
     found = folder.exists()
@@ -314,9 +291,8 @@ def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None
     about = read_json(folder / MANIFEST)
     for name, value in made_of.items():
         if (stored := about["made_of"].get(name)) != value:
-            raise RunError(
-                f"{folder} holds the rows of another table or fit: {name} was {stored}, not {value}: {remedy}"
-            )
+            other = f"{name} was {stored}, not {value}"
+            raise RunError(f"{folder} holds the rows of another table or fit: {other}: {remedy}")
     path, size = folder / ROWS, 4 * about["rows"] * about["width"]
     if not path.exists() or path.stat().st_size != size or (found and _sha256(path) != about["sha256"]):
         raise RunError(f"{path} is not as it was written ({size:,} bytes): delete {folder} to have it made again")

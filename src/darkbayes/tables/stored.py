@@ -23,37 +23,22 @@ MOST = sys.float_info.max
 
 
 def schema_to_json(schema: Schema, *, sealed: bool = False) -> dict[str, Any]:
-    """A schema as a JSON file holds it.
+    """A schema as a JSON file holds it: its parts, their format, and their hash unless the file is `sealed` itself."""
 
-    Args:
-        schema: the schema.
-        sealed: whether it goes into a file that has a hash of its own.
+    def full(value: Any) -> Any:
+        """Without the parts that are None or empty, as they are where nobody names them."""
+        if isinstance(value, list):
+            return list(map(full, value))
+        if not isinstance(value, dict):
+            return value
+        return {name: full(part) for name, part in value.items() if part not in (None, {}, [])}
 
-    Returns:
-        Its parts with their format and hash, from which `schema_from_json` makes the same again.
-    """
-    parts = {FORMAT: PRESENT_FORMAT} | _without_nothing(schema_to_dict(schema))
+    parts = {FORMAT: PRESENT_FORMAT} | full(schema_to_dict(schema))
     return parts if sealed else {HASH: _hash(parts)} | parts
 
 
-def _without_nothing(value: Any) -> Any:
-    """Without the parts that are None or empty, as they are where nobody names them."""
-    if isinstance(value, list):
-        return list(map(_without_nothing, value))
-    if not isinstance(value, dict):
-        return value
-    return {name: _without_nothing(part) for name, part in value.items() if part not in (None, {}, [])}
-
-
 def schema_from_json(stored: Any) -> Schema:
-    """The schema that a JSON file holds, if it is whole and means something.
-
-    Args:
-        stored: what `schema_to_json` returned, or what darkbayes 0.1 wrote.
-
-    Returns:
-        The schema.
-    """
+    """The schema that a JSON file holds, by `schema_to_json` or darkbayes 0.1, if it is whole and means something."""
     if not isinstance(stored, dict):
         raise InvalidInput("its schema is no object")
     parts = {name: value for name, value in stored.items() if name != HASH}
@@ -78,14 +63,7 @@ def schema_from_json(stored: Any) -> Schema:
 
 
 def read_schema(path: Path) -> Schema:
-    """The schema in a run's folder.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        The schema.
-    """
+    """The schema in a run's folder."""
     try:
         return schema_from_json(read_json(path))
     except InvalidInput as problem:
@@ -124,12 +102,10 @@ def _fits(value: Any, kind: Any, most: float) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, one, most) for one in inner)
     if origin is tuple:
-        each = inner[:1] * len(value) if inner[-1:] == (Ellipsis,) and isinstance(value, tuple) else inner
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(each)
-            and all(_fits(*pair, most) for pair in zip(value, each, strict=True))
-        )
+        if not isinstance(value, tuple):
+            return False
+        each = inner[:1] * len(value) if inner[-1:] == (Ellipsis,) else inner
+        return len(value) == len(each) and all(_fits(*pair, most) for pair in zip(value, each, strict=True))
     if origin is dict:
         return isinstance(value, dict) and all(
             _fits(key, inner[0], most) and _fits(one, inner[1], most) for key, one in value.items()

@@ -21,7 +21,7 @@ from darkbayes.tables.columns import SHOWN, first_of, listed, nearest, require_c
 from darkbayes.tables.csvfile import BadRow
 from darkbayes.tables.marks import Marked
 from darkbayes.tables.moments import Dates
-from darkbayes.tables.opening import FilePath, Layout, Part, Piece, Rows, no_rows, open_rows
+from darkbayes.tables.opening import FilePath, Layout, Part, Piece, Rows, open_rows
 from darkbayes.tables.schema import Category, Coded, Frame, TableSchema
 
 Item = TypeVar("Item")
@@ -190,8 +190,7 @@ class Batches:
             if result is not None:
                 self.num_rows += len(good.batch)
                 yield result
-        if not self.num_rows and not self.num_bad and not self.no_target:
-            raise no_rows(self._name, len(self.names))
+        self._rows.require(self.num_rows + self.num_bad + self.no_target)
 
     @property
     def estimate(self) -> int | None:

@@ -141,13 +141,7 @@ def _needs_quotes(column: Any) -> bool:
 
 
 def no_formula(text: str) -> str:
-    """Text as a cell that no spreadsheet runs.
-
-    Args:
-        text: what the cell is to hold.
-
-    Returns:
-        The same, with an apostrophe in front if it begins as formulas do and is no number.
+    """Text as a cell that no spreadsheet runs: with an apostrophe before what begins as formulas do and is no number.
 
     >>> [no_formula(text) for text in ("=1+1", "-1.5e3", "@sum", "red")]
     ["'=1+1", '-1.5e3', "'@sum", 'red']

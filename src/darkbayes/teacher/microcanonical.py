@@ -73,6 +73,11 @@ class MicrocanonicalState(NamedTuple):
     gradients: Array
     """How many were taken, each over all examples."""
 
+    def noting(self, error: Array) -> "MicrocanonicalState":
+        """With an error taken into the running mean."""
+        share = 1.0 / jnp.minimum(self.count + 1, MEMORY)
+        return self._replace(energy_error=self.energy_error + share * (error - self.energy_error))
+
 
 class MicrocanonicalChain(eqx.Module):
     """A chain of microcanonical steps; `mclmc_chain` and `adjusted_mclmc_chain` make one."""
@@ -158,7 +163,7 @@ class MicrocanonicalChain(eqx.Module):
         stay = state._replace(direction=-state.direction, gradients=moved.gradients)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, stay)
         error = jnp.where(finite, change**2 / state.direction.size, 0.0)
-        state = _noted(state, error)
+        state = state.noting(error)
         progress = state.count / self.burn_in
         wanted = self.target * FIRST_ERROR ** jnp.maximum(1.0 - progress / SETTLED, 0.0)
         rate = RATES[0] + (RATES[1] - RATES[0]) * progress
@@ -211,14 +216,8 @@ class MicrocanonicalChain(eqx.Module):
         # More than all paths cannot be accepted. So that the first step size, which is tiny, grows as fast as it falls:
         upwards = jnp.where((excess > 0) & (state.count < SETTLED * self.burn_in), 1.0 / (1.0 - self.target), 1.0)
         factor = jnp.exp(rate * upwards * excess)
-        state = _noted(state, jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error))
+        state = state.noting(jnp.where(jnp.isfinite(change), change**2 / noise.size, state.energy_error))
         return state._replace(settings=self._learned(state, factor))
-
-
-def _noted(state: MicrocanonicalState, error: Array) -> MicrocanonicalState:
-    """With an error taken into the running mean."""
-    share = 1.0 / jnp.minimum(state.count + 1, MEMORY)
-    return state._replace(energy_error=state.energy_error + share * (error - state.energy_error))
 
 
 def _normalised(vector: Array) -> Array:

@@ -123,10 +123,9 @@ class Poisson(Likelihood):
     def check_targets(self, y: Array) -> None:
         values = np.asarray(y)
         if values.ndim != 2 or values.shape[1] != 1 or not np.issubdtype(values.dtype, np.floating):
-            raise InvalidInput(
-                f"y must hold counts as floats of shape [examples, 1] for {type(self).__name__}, not shape "
-                f"{values.shape} of {values.dtype}: convert y, and reshape it with y[:, None]"
-            )
+            wanted = f"counts as floats of shape [examples, 1] for {type(self).__name__}"
+            given = f"shape {values.shape} of {values.dtype}"
+            raise InvalidInput(f"y must hold {wanted}, not {given}: convert y, and reshape it with y[:, None]")
         wrong = values[(values < 0) | (values != np.floor(values))]
         if wrong.size:
             raise InvalidInput(f"y holds {wrong[0]:g}, but {type(self).__name__} explains counts: correct it")

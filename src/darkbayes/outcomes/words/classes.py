@@ -216,12 +216,8 @@ def ranking(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.nd
     precision = right / (last + 1)
     caught, alarms = np.append(0.0, caught), np.append(0.0, alarms)
     average = float(np.sum(np.diff(caught) * precision))
-    return (
-        np.interp(GRID, alarms, caught),
-        precision[np.minimum(np.searchsorted(caught[1:], GRID), len(precision) - 1)],
-        float(np.trapezoid(caught, alarms)),
-        average,
-    )
+    at_recall = precision[np.minimum(np.searchsorted(caught[1:], GRID), len(precision) - 1)]
+    return np.interp(GRID, alarms, caught), at_recall, float(np.trapezoid(caught, alarms)), average
 
 
 def binned(confidence: np.ndarray, right: np.ndarray, bins: int) -> tuple[np.ndarray, ...]:

@@ -41,6 +41,13 @@ def write_fitted(folder: Path) -> Path:
     run = read_run(folder)
     about, form = run.words, run.facts.get("transform", "")
     outputs = [] if run.held is None else about.outputs(run.held)
+    worth = run.facts.get("importance", [])[:MOST_WORTH]
+    lost = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in worth]
+    lines = [line for line in run.curve if line["kl"] is not None]
+    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
+    learning = None
+    if len(lines) >= LEAST_CURVE:
+        learning = learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE)
     return write_page(
         folder / "report.html",
         "fit.html",
@@ -52,12 +59,12 @@ def write_fitted(folder: Path) -> Path:
         teachers=teachers,
         metrics=METRICS,
         scores=pivot(run.results | {"rows": run.results["rows"] + run.facts.get("neighbour", {}).get("rows", [])}),
-        worth=_worth(run),
+        worth=PageTable("", ["column", "log likelihood lost"], lost, []) if lost else None,
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),
         along=_cards(run.along),
         least_sure=_least_sure(run, outputs),
         fidelity=_cards([(own, picture) for own, one in outputs for picture in (own.answers(one), own.doubts(one))]),
-        learning=_learning(run),
+        learning=learning,
         excursions=excursions(run.excursions) if run.excursions else None,
         form=form,
         # The form of the target has a line of its own.
@@ -87,21 +94,6 @@ def _cards(pictures: Sequence[tuple[Words, Picture]]) -> list[tuple[str, Drawing
     return [(title, drawn(picture), picture.caption, picture.alt) for title, picture in pairs]
 
 
-def _worth(run: FittedRun) -> PageTable | None:
-    """What each column is worth, where that was measured."""
-    each = run.facts.get("importance", [])[:MOST_WORTH]
-    rows = [[one["column"], with_error(Estimate(one["mean"], one["se"]))] for one in each]
-    return PageTable("", ["column", "log likelihood lost"], rows, []) if rows else None
-
-
-def _learning(run: FittedRun) -> Drawing | None:
-    """How the student learned, as far as it is known."""
-    lines = [line for line in run.curve if line["kl"] is not None]
-    runs = run.results.get("diagnostics", {}).get("student", {}).get("runs", [{}])
-    enough = len(lines) >= LEAST_CURVE
-    return learning_curves({"student": lines}, {}, runs[0].get("teacher_error"), SIZE) if enough else None
-
-
 def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
     """The most uncertain: a table of rows, or galleries of images."""
     if run.images is not None:
@@ -112,8 +104,19 @@ def _least_sure(run: FittedRun, outputs: list[tuple[Words, HeldOut]]) -> Any:
     names = list(least_sure[0]["values"] or {}) if least_sure else []
     important = [course["column"] for course in run.dependence][:MOST_VALUES]
     shown = names if len(names) <= MOST_VALUES else [name for name in names if name in important]
+
+    def written(name: str, value: Any) -> str:
+        """A value of a row, marked where nothing like it was seen."""
+        column = run.columns[name]
+        if value is None:
+            return "missing"
+        if isinstance(column, Category):
+            text = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}…"
+            return text if value in column.categories else f"{text} ?"
+        return number(value) + (" ↓" if value < column.low else " ↑" if value > column.high else "")
+
     rows = [
-        [place, *example[:4], *(_value(run, name, row["values"][name]) for name in shown)]
+        [place, *example[:4], *(written(name, row["values"][name]) for name in shown)]
         for place, example, row in zip(places, examples, least_sure, strict=True)
     ]
     notes = []
@@ -143,17 +146,6 @@ def _example(outputs: list[tuple[Words, HeldOut]], row: int) -> Example:
     texts = (", ".join(f"{name} {example[k]}" for name, example in examples.items()) for k in range(4))
     prediction, truth, noise, doubt = texts
     return Example(prediction, truth, noise, doubt)
-
-
-def _value(run: FittedRun, name: str, value: Any) -> str:
-    """A value of a row, marked where nothing like it was seen."""
-    column = run.columns[name]
-    if value is None:
-        return "missing"
-    if isinstance(column, Category):
-        text = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}…"
-        return text if value in column.categories else f"{text} ?"
-    return number(value) + (" ↓" if value < column.low else " ↑" if value > column.high else "")
 
 
 def _thumbnail(image: np.ndarray) -> str:

@@ -77,18 +77,16 @@ def rank_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     >>> bool(rank_rhat(wide) > 1.1 > split_rhat(wide))
     True
     """
-    values = _checked("rank_rhat", values)
-    folded = np.abs(values - np.median(values, axis=(0, 1)))
-    return np.maximum(split_rhat(_normal_scores(values)), split_rhat(_normal_scores(folded)))
-
-
-def _normal_scores(values: np.ndarray) -> np.ndarray:
-    """Quantiles of the standard normal distribution at the ranks of the values among all chains; ties share theirs."""
     from scipy.stats import rankdata  # Takes longer to load than all else here.
 
-    flat = values.reshape(-1, *values.shape[2:])
-    ranks = rankdata(flat, axis=0)
-    return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+    def normal_scores(values: np.ndarray) -> np.ndarray:
+        """Quantiles of the standard normal distribution at the ranks among all chains; ties share theirs."""
+        flat = values.reshape(-1, *values.shape[2:])
+        return ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+
+    values = _checked("rank_rhat", values)
+    folded = np.abs(values - np.median(values, axis=(0, 1)))
+    return np.maximum(split_rhat(normal_scores(values)), split_rhat(normal_scores(folded)))
 
 
 def monte_carlo_error(values: jax.typing.ArrayLike) -> np.ndarray:
@@ -274,18 +272,15 @@ def _judge(chains: int, error: float, large: float, rhat: float) -> Verdict:
     excess = max(error / MEDIAN_ERROR, large / LARGE_ERROR) ** 2
     if excess <= 1:
         met = "" if rhat <= RHAT_MET else ", as no chain visited every mode"
-        inputs = f"at the median input, {large:.0%} at 95% of them"
-        return Verdict(
-            "agree", f"the average over {chains} chains is known to {known} {inputs} (R-hat {rhat:.2f}{met})"
-        )
+        inputs = f"at the median input, {large:.0%} at 95% of them (R-hat {rhat:.2f}{met})"
+        return Verdict("agree", f"the average over {chains} chains is known to {known} {inputs}")
     needed = f"about {min(np.ceil(chains * excess), 9999):,.0f} chains"
     if rhat <= RHAT_MET:
         remedy = f"run {excess:.1f} times as long (a fit: more effort), or use {needed}"
         return Verdict("few", f"the average over the chains is known to {known} only (R-hat {rhat:.2f}): {remedy}")
     remedy = f"use {needed}, or fewer that run longer (a fit: more effort)"
-    return Verdict(
-        "apart", f"the chains have not met (R-hat {rhat:.2f}), and their average is known to {known} only: {remedy}"
-    )
+    average = f"their average is known to {known} only"
+    return Verdict("apart", f"the chains have not met (R-hat {rhat:.2f}), and {average}: {remedy}")
 
 
 def worst_of(runs: Sequence[Agreement]) -> int:

@@ -49,41 +49,39 @@ def _dot(first: PyTree, second: PyTree) -> Array:
     return jnp.sum(jnp.stack(jax.tree.leaves(parts)))
 
 
-def _gradients(
-    posterior: Posterior, draw: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
-) -> GradientNoise:
-    def gradient(batch: Data) -> PyTree:
-        return jax.grad(energy(posterior, batch))(draw)
-
-    # All examples are the first rows where the others only fill up.
-    if examples is not None:
-        full = jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
-    elif data.x.ndim > 3:
-        full = whole_gradient(posterior, data, draw, IMAGES)[1]
-    else:
-        full = gradient(data)
-    temperature = _dot(draw, full) / optax.tree.size(draw)
-    some = data.x[:: max(1, len(data.x) // POINTS)]
-    slope = jax.grad(lambda draw: jnp.mean(posterior.distribution(draw, some).traced()))(draw)
-    flat = [ravel_pytree(part)[0] for part in (full, slope)]
-    if batch_size is None:
-        return GradientNoise(temperature, jnp.zeros(()), *flat)
-
-    def squared_gap(key: Key) -> Array:
-        gap = jax.tree.map(jnp.subtract, gradient(minibatch(key, data, batch_size, examples)), full)
-        return _dot(gap, gap)
-
-    noise = jnp.mean(jax.lax.map(squared_gap, jax.random.split(key, BATCHES)))
-    return GradientNoise(temperature, noise / _dot(full, full), *flat)
-
-
 @compiled_briefly
 def _of_each(
     posterior: Posterior, draws: Draw, data: Data, batch_size: int | None, examples: Array | None, key: Key
 ) -> GradientNoise:
+    def at(pair: tuple[Key, Draw]) -> GradientNoise:
+        key, draw = pair
+
+        def gradient(batch: Data) -> PyTree:
+            return jax.grad(energy(posterior, batch))(draw)
+
+        # All examples are the first rows where the others only fill up.
+        if examples is not None:
+            full = jax.grad(lambda draw: -posterior.log_joint(draw, data, examples))(draw)
+        elif data.x.ndim > 3:
+            full = whole_gradient(posterior, data, draw, IMAGES)[1]
+        else:
+            full = gradient(data)
+        temperature = _dot(draw, full) / optax.tree.size(draw)
+        some = data.x[:: max(1, len(data.x) // POINTS)]
+        slope = jax.grad(lambda draw: jnp.mean(posterior.distribution(draw, some).traced()))(draw)
+        flat = [ravel_pytree(part)[0] for part in (full, slope)]
+        if batch_size is None:
+            return GradientNoise(temperature, jnp.zeros(()), *flat)
+
+        def squared_gap(key: Key) -> Array:
+            gap = jax.tree.map(jnp.subtract, gradient(minibatch(key, data, batch_size, examples)), full)
+            return _dot(gap, gap)
+
+        noise = jnp.mean(jax.lax.map(squared_gap, jax.random.split(key, BATCHES)))
+        return GradientNoise(temperature, noise / _dot(full, full), *flat)
+
     # One draw after another: all at once would hold every hidden layer of all examples for every draw.
-    keys = jax.random.split(key, len(jax.tree.leaves(draws)[0]))
-    return jax.lax.map(lambda pair: _gradients(posterior, pair[1], data, batch_size, examples, pair[0]), (keys, draws))
+    return jax.lax.map(at, (jax.random.split(key, len(jax.tree.leaves(draws)[0])), draws))
 
 
 def gradient_noise(chain: Chain, draws: PyTree, key: Key) -> GradientNoise | None:
@@ -133,10 +131,15 @@ def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np
     >>> {name: round(value, 1) for name, value in warmth.items()}
     {'stiffest': 2.0, 'softest': 1.0, 'predictions': 1.0}
     """
+
+    def longest(rows: np.ndarray) -> np.ndarray:
+        """The unit vector along which rows are longest."""
+        return np.linalg.svd(rows, full_matrices=False)[2][0]
+
     number, warmth = draws[0, 1::2].shape[0], {}
     directions = {
-        "stiffest": [_principal(rows[::2]) for rows in gradients],
-        "softest": [_principal(rows[::2] - rows[::2].mean(axis=0)) for rows in draws],
+        "stiffest": [longest(rows[::2]) for rows in gradients],
+        "softest": [longest(rows[::2] - rows[::2].mean(axis=0)) for rows in draws],
         "predictions": [slope / np.maximum(np.linalg.norm(slope), np.finfo(np.float64).tiny)] * len(draws),
     }
     for name, vectors in directions.items():
@@ -145,11 +148,6 @@ def directional_temperatures(draws: np.ndarray, gradients: np.ndarray, slope: np
         if (standard_error(of_chains) or np.inf) < WELL_KNOWN:
             warmth[name] = float(of_chains.mean())
     return warmth
-
-
-def _principal(rows: np.ndarray) -> np.ndarray:
-    """The unit vector along which rows are longest."""
-    return np.linalg.svd(rows, full_matrices=False)[2][0]
 
 
 def kinetic_temperature(momentum: PyTree, friction: ArrayLike = 0.0) -> float:

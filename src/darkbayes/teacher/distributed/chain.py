@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from darkbayes.checkpoints import checkpoint_steps, drop_checkpoints, load_checkpoint, plain_array, save_checkpoint
+from darkbayes.checkpoints import checkpoint_steps, drop_checkpoints, load_checkpoint, plain, save_checkpoint
 from darkbayes.data import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
@@ -151,7 +151,7 @@ class DistributedChain(eqx.Module):
     ) -> PyTree:
         num_draws, num_chains = require_count("num_draws", num_draws), require_count("num_chains", num_chains)
         settings = {"num_draws": num_draws, "num_chains": num_chains, "save_seconds": save_seconds}
-        require_alike(key=plain_array(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
+        require_alike(key=plain(key).tolist(), burn_in=self.burn_in, folder_given=folder is not None, **settings)
         here, workers = jax.process_index(), jax.process_count()
         rounds = self.burn_in + num_draws
         state = self._start(key, num_chains, nothing)
@@ -226,7 +226,7 @@ class DistributedChain(eqx.Module):
 
     def _checked(self, part: Path, stored: TourState, fresh: TourState) -> TourState:
         same = {
-            "seed": np.array_equal(plain_array(stored.key), plain_array(fresh.key)),
+            "seed": np.array_equal(plain(stored.key), plain(fresh.key)),
             "shards": np.array_equal(stored.examples, fresh.examples),
             "trajectories": self.follow_speed or np.array_equal(stored.lengths, fresh.lengths),
         }
