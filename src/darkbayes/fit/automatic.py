@@ -294,7 +294,9 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float) -> Chosen:
     """The model, chosen once."""
     models = options.candidates(target)
-    models = [model for model in models if cells(data, target, model) <= options.effort * WHOLE] or models
+    # Whatever its prior, a network is as large.
+    sizes = {model: cells(data, target, model) for model in {model._replace(prior=1.0) for model in models}}
+    models = [model for model in models if sizes[model._replace(prior=1.0)] <= options.effort * WHOLE] or models
     if len(models) > 1 and options.time_budget is not None and CHOOSING_SHARE * options.time_budget < LEAST_CHOOSING:
         return Chosen(models[0], f"the simplest, as there is no time to choose in {options.time_budget:g} seconds")
 

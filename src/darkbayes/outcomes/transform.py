@@ -8,8 +8,10 @@ for d inputs, its ridge is the one of `RIDGES` with the least error in leaving o
 compared is the Gaussian log likelihood of the rows left out; for log y it is the density of y, by the Jacobian 1/y.
 """
 
+import contextlib
 import dataclasses
-from typing import Literal
+import importlib.util
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,6 +52,20 @@ def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
         for count, most in ((len(y), MOST_ROWS), (inputs.shape[1], MOST_INPUTS))
     )
     y, x = y[rows], np.asarray(inputs[np.ix_(rows, columns)], np.float64)
+    with _one_thread():
+        return _compared(x, y)
+
+
+def _one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Linear algebra by one thread: on a busy machine several wait for each other far longer than they work."""
+    if importlib.util.find_spec("threadpoolctl") is None:  # It comes with scikit-learn.
+        return contextlib.nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, user_api="blas")
+
+
+def _compared(x: np.ndarray, y: np.ndarray) -> TransformChoice:
     products = x @ x.T / x.shape[1]
     squares = np.diag(products)
     values, vectors = np.linalg.eigh(products + np.exp(products - (squares[:, None] + squares[None, :]) / 2))

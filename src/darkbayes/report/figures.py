@@ -16,7 +16,7 @@ Drawing = Any  # A figure of matplotlib, which is loaded when something is drawn
 
 COLOURS = BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
 """Of Okabe and Ito, and a grey."""
-STYLE: Any = {"font.size": 9, "axes.titlesize": 10, "figure.constrained_layout.use": True}
+STYLE: Any = {"font.size": 9, "axes.titlesize": 10}
 WIDTH = 8.4
 
 
@@ -27,10 +27,13 @@ def panels(
     """A figure that nobody else holds, of a size in inches, and its axes ``[rows, columns]``."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(style):
         figure = Figure(figsize=size)
         yield figure, figure.subplots(rows, columns, squeeze=False, **how)
+        # Here, once and for all: a figure that has the engine with it is drawn twice whenever it is saved.
+        ConstrainedLayoutEngine().execute(figure)
 
 
 def lettered(axes: Any, titles: Sequence[str]) -> list[Any]:
