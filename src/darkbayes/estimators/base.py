@@ -99,7 +99,7 @@ class DistilledEstimator(BaseEstimator):
         return tags
 
     def _options(self) -> Options:
-        names = (field.name for field in dataclasses.fields(Options) if field.name != "network")
+        names = {field.name for field in dataclasses.fields(Options)} - {"network", "student_activation"}
         return Options(**_with_tuples({name: getattr(self, name) for name in names}))
 
     def _goes_on(self) -> bool:
@@ -165,6 +165,8 @@ class DistilledEstimator(BaseEstimator):
                     other = f"but {name} was {before} and is now {wanted}: set it back, or set warm_start=False"
                     raise InvalidInput(f"warm_start goes on with the same networks, {other}")
                 options = dataclasses.replace(options, **{name: before})
+            # Files of earlier versions do not name it.
+            options = dataclasses.replace(options, student_activation=self.options_.student_activation or "relu")
             start = Start(self.draws_, self.params_)
         train, held = rows
         x, target = schema.encode(frame_of(table, schema)), schema.target

@@ -206,10 +206,14 @@ def fit(
         chain = dataclasses.replace(chain, feed=feed)
         parts, lessons = plan.parts(chain, choices, UPDATE_EVERY)
     LOGGER.info("%s", choices["explanation"])
-    student, longer = parts.student, None
+    student, longer, weights = parts.student, None, None
+    if start is not None:
+        student = dataclasses.replace(student, holds_draws=False)  # It goes on from weights of its own.
+        parts = dataclasses.replace(parts, student=student)
+        weights = sharing.reshaped(student.network, start.params, data.x)
     if options.max_steps is None:
-        longer = dataclasses.replace(parts, student=make_student(target, options, 2 * lessons))
-    weights = None if start is None else sharing.reshaped(student.network, start.params, data.x)
+        twice = dataclasses.replace(student, optimiser=make_student(target, options, 2 * lessons).optimiser)
+        longer = dataclasses.replace(parts, student=twice)
     ends = None if np.isinf(deadline) else deadline
     how: Any = {"weights": weights, "deadline": ends, "run": run, "quiet": quiet, "watch": watch}
     state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
