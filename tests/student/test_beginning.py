@@ -15,6 +15,7 @@ from darkbayes.student.loop import Distillation
 from darkbayes.teacher.stacking import at
 
 pytestmark = pytest.mark.usefixtures("strict")
+SMALL = db.mlp([4], 2, jax.nn.silu)
 WIDE = db.mlp([13, 17, 6], 2, jax.nn.silu)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
 
@@ -69,10 +70,13 @@ def test_what_comes_behind_large_numbers_begins_as_if_they_were_about_one() -> N
     assert float(jnp.abs(WIDE.apply(after, X)).max()) < 10
 
 
-def distillation(rate: float) -> Distillation:
-    posterior = db.Posterior(
-        db.mlp([4], 2, jax.nn.silu), db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=len(X)
-    )
+def test_a_network_that_does_not_tell_its_layers_is_refused_before_anything_runs() -> None:
+    with pytest.raises(db.InvalidInput, match="does not say what layers it is made of"):
+        distillation(0.0, db.Network(SMALL.init, SMALL.apply))
+
+
+def distillation(rate: float, network: db.Network = SMALL) -> Distillation:
+    posterior = db.Posterior(network, db.outcomes.Softmax(2), db.priors.GaussianPrior(1.0), num_data=len(X))
     y = jnp.arange(len(X)) % 2
     chain = db.minibatch_chain(posterior, db.sgld(1e-2), X, y, batch_size=5, burn_in=6, thin=2)
     student = db.Student(db.mlp([8, 8], 2, jax.nn.silu), db.outcomes.SoftmaxHead(2), optax.sgd(rate), holds_draws=True)

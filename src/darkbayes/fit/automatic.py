@@ -407,7 +407,8 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
     optimiser: Any = FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
     activation = options.student_activation or "relu"
     network = make_network(options.network, options.student_hidden, head.width, ACTIVATIONS[activation])
-    return Student(network, head, optimiser, holds_draws=activation == options.activation)
+    holds_draws = options.network in LINEAR and activation == options.activation
+    return Student(network, head, optimiser, holds_draws=holds_draws)
 
 
 def table_queries(schema: TableSchema) -> Queries:

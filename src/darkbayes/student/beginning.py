@@ -26,8 +26,8 @@ def holding(network: Network, params: PyTree, draws: PyTree, x: Array) -> PyTree
 
     Returns:
         The weights with these in them: inputs reach each of the smaller networks, and none hears of another. What comes
-        behind them is scaled so that it begins as if they said numbers of about one. Units that are left over are as
-        they were, and all is where the smaller networks have more layers, or are wider.
+        behind them is scaled so that it begins as if they said numbers of about one. Units that are left over stay as
+        they were. Where the smaller networks have more layers or are wider, nothing changes.
 
     >>> import jax, darkbayes as db
     >>> x, small, wide = jnp.ones((1, 3)), db.mlp([2], 1, jnp.tanh), db.mlp([5, 4], 1, jnp.tanh)
@@ -37,7 +37,8 @@ def holding(network: Network, params: PyTree, draws: PyTree, x: Array) -> PyTree
     True
     """
     pairs = list(zip(params[:-1], draws[:-1], strict=False))
-    if len(draws) > len(params) or not all(isinstance(layer, eqx.nn.Linear) for layer in (*params, *draws)):
+    linear = all(isinstance(layer, eqx.nn.Linear) and layer.bias is not None for layer in (*params, *draws))
+    if len(draws) > len(params) or not linear:
         return params
     room = min([len(draws[0].weight), *(len(wide.weight) // small.weight.shape[1] for wide, small in pairs)])
     if not room or not pairs:

@@ -27,7 +27,7 @@ from darkbayes.compiled import compiled_briefly
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.mesh import CHAIN, kept, laid
-from darkbayes.model.base import as_floats
+from darkbayes.model.base import as_floats, layers_of
 from darkbayes.processes import agreed
 from darkbayes.student.beginning import holding
 from darkbayes.student.diagnosis import Diagnosis, diagnose
@@ -379,6 +379,9 @@ def distillation(
     draw = eqx.filter_eval_shape(chain.init, jax.random.key(0)).params
     says = eqx.filter_eval_shape(chain.posterior.distribution, draw, chain.inputs)
     student.head.check_teacher(chain.posterior.likelihood, says)
+    if student.holds_draws:
+        for network in (student.network, chain.posterior.network):
+            layers_of(network)  # Which refuses those that do not tell them.
     if monitor is not None:
         inputs = as_inputs(monitor, keep_bytes=True)
         given, wanted = inputs.shape[1:], chain.inputs.shape[1:]
