@@ -7,6 +7,7 @@ averaged, monitored or checked, which our loop does all the while. On a GPU, a s
 Products of float32 matrices are as precise as ours: TF32 on a GPU that has it, which JAX uses unless told otherwise.
 """
 
+import abc
 import itertools
 import math
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-class _Runner:
+class _Runner(abc.ABC):
     """What takes steps on a device."""
 
     def __init__(self, seed: int, backend: str, threads: int):
@@ -64,8 +65,8 @@ class _Runner:
             torch.set_float32_matmul_precision("high")
             torch.backends.cudnn.benchmark = True  # Each convolution by what is fastest for it, as XLA chooses.
 
-    def one_step(self) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def one_step(self) -> None: ...
 
     def capture(self) -> None:
         """Have further steps taken by a CUDA graph."""

@@ -159,14 +159,13 @@ class DistilledEstimator(BaseEstimator):
                 raise InvalidInput(f"callbacks must be functions of a snapshot, not {callback!r}")
         keep_compiled()
         if self._goes_on():
-            for name in ("hidden", "activation", "student_hidden", "likelihood", "head", "prior"):
+            same = ("hidden", "activation", "student_hidden", "student_activation", "likelihood", "head", "prior")
+            for name in same:
                 before, wanted = getattr(self.options_, name), getattr(options, name)
                 if wanted is not None and wanted != before:
                     other = f"but {name} was {before} and is now {wanted}: set it back, or set warm_start=False"
                     raise InvalidInput(f"warm_start goes on with the same networks, {other}")
                 options = dataclasses.replace(options, **{name: before})
-            # Files of earlier versions do not name it.
-            options = dataclasses.replace(options, student_activation=self.options_.student_activation or "relu")
             start = Start(self.draws_, self.params_)
         train, held = rows
         x, target = schema.encode(frame_of(table, schema)), schema.target
@@ -292,10 +291,11 @@ class DistilledEstimator(BaseEstimator):
             settings["class_weight"] = dict(settings["class_weight"])
         made = cls(**settings)
         made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
-        # Version 0.1 had no choice of networks, and the last of today's heads.
+        # Version 0.1 had no choice of networks, and the last of today's heads; students had one activation for longer.
         old = about["settings"] | {"activation": "relu", "head": made.schema_.target.heads[-1]}
         known = {field.name for field in dataclasses.fields(Options)}
-        stored = {name: each for name, each in about.get("options", old).items() if name in known}
+        stored: dict[str, Any] = {"student_activation": "relu"}
+        stored |= {name: each for name, each in about.get("options", old).items() if name in known}
         made.options_ = Options(**_with_tuples(stored))
         if about["names"] is not None:
             made.feature_names_in_ = np.asarray(about["names"], object)

@@ -185,9 +185,9 @@ def fit(
     chosen = _chosen(data, target, options, choose_key, run, latest)
     notes = (f"the sampled network has {chosen.model}: {chosen.reason}",)
     LOGGER.info("%s", notes[0])
-    activation = options.student_activation or (chosen.model.activation if options.network in LINEAR else "relu")
-    options = dataclasses.replace(options, **chosen.model._asdict(), head=options.head or target.heads[0])
-    options = dataclasses.replace(options, student_activation=activation)
+    activation = chosen.model.activation if options.network in LINEAR else "relu"
+    own: Any = {"head": options.head or target.heads[0], "student_activation": options.student_activation or activation}
+    options = dataclasses.replace(options, **chosen.model._asdict(), **own)
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     if rows is not None:
@@ -212,7 +212,7 @@ def fit(
         parts = dataclasses.replace(parts, student=student)
         weights = sharing.reshaped(student.network, start.params, data.x)
     if options.max_steps is None:
-        twice = dataclasses.replace(student, optimiser=make_student(target, options, 2 * lessons).optimiser)
+        twice = dataclasses.replace(student, optimiser=_falling_adam(options, 2 * lessons))
         longer = dataclasses.replace(parts, student=twice)
     ends = None if np.isinf(deadline) else deadline
     how: Any = {"weights": weights, "deadline": ends, "run": run, "quiet": quiet, "watch": watch}
@@ -400,15 +400,17 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
 
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
-    head = target.head(options.head)
+    head, activation = target.head(options.head), options.student_activation or "relu"
+    network = make_network(options.network, options.student_hidden, head.width, ACTIVATIONS[activation])
+    holds_draws = options.network in LINEAR and activation == options.activation
+    return Student(network, head, _falling_adam(options, updates), holds_draws=holds_draws)
+
+
+def _falling_adam(options: Options, updates: int) -> Any:
     updates, rate = max(updates, 1), CONVOLVED_RATE
     if options.network != "cnn":
         rate = LEARNING_RATE * min(max(UPDATES / updates, 1.0) ** 0.5, HASTE)
-    optimiser: Any = FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
-    activation = options.student_activation or "relu"
-    network = make_network(options.network, options.student_hidden, head.width, ACTIVATIONS[activation])
-    holds_draws = options.network in LINEAR and activation == options.activation
-    return Student(network, head, optimiser, holds_draws=holds_draws)
+    return FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
 
 
 def table_queries(schema: TableSchema) -> Queries:

@@ -31,7 +31,7 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     # Before there was a choice of heads there was one, which is now the last; and students had one activation.
     options = Options(
         student_hidden=tuple(stored["student_hidden"]),
-        student_activation=stored.get("student_activation") or "relu",
+        student_activation=stored.get("student_activation", "relu"),
         head=stored.get("head") or schema.target.heads[-1],
         network=stored.get("network", "mlp"),
     )

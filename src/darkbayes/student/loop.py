@@ -208,15 +208,11 @@ class Distillation(eqx.Module):
 
     def _begun(self, state: DistillationState) -> DistillationState:
         """Before the first update, students take over what the draws have found in the burn-in."""
-        draws, students = state.teacher.draws, state.students
         if not self.student.holds_draws:
             return state
-        rows_key, query_key = jax.random.split(state.update_key)
-        context = Context(self.chain.posterior, draws, self.chain.inputs)
-        asked = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
-        network = self.student.network
-        held = jax.vmap(lambda params: holding(network, params, draws.network, asked))(students)
-        now = jax.tree.map(lambda own, taken: jnp.where(state.updates == 0, taken, own), students, held)
+        network, draws, (queries, *_) = self.student.network, state.teacher.draws, self._asked(state, state.updates)
+        held = jax.vmap(lambda params: holding(network, params, draws.network, queries))(state.students)
+        now = jax.tree.map(lambda own, taken: jnp.where(state.updates == 0, taken, own), state.students, held)
         return state._replace(students=now)
 
     def _turns(self, state: DistillationState) -> tuple[DistillationState, Array]:
@@ -271,11 +267,16 @@ class Distillation(eqx.Module):
 
     def _answers(self, state: DistillationState, number: Array) -> tuple[Array, Key, Any]:
         """The queries of that number, a key that goes with them, and what the draws at hand say of them."""
+        queries, key, draws = self._asked(state, number)
+        return queries, key, self._predictions(draws, queries)
+
+    def _asked(self, state: DistillationState, number: Array) -> tuple[Array, Key, PyTree]:
+        """The queries of that number, a key that goes with them, and the draws at hand."""
         rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(state.update_key, number), 3)
         draws = self._draws_at_hand(state, pick_key)
         context = Context(self.chain.posterior, draws, self.chain.inputs)
         queries = ask(self.queries, rows_key, query_key, self.settings.query_batch, context)
-        return queries, query_key, self._predictions(draws, queries)
+        return queries, query_key, draws
 
     def _learned(
         self, state: DistillationState, queries: Array, key: Key, said: Any

@@ -49,9 +49,10 @@ def learn_from_draws(
     init_key, update_key = jax.random.split(key)
     params = student.init(init_key, teacher.inputs)
     if student.holds_draws:
+        order_key, rows_key, query_key = jax.random.split(jax.random.fold_in(init_key, 0), 3)
         # Those that it holds are to be far from each other, as those of different chains are.
-        order = jax.random.permutation(jax.random.fold_in(init_key, 0), len(jax.tree.leaves(teacher.draws)[0]))
-        asked = ask(queries, init_key, update_key, query_batch, teacher)
+        order = jax.random.permutation(order_key, len(jax.tree.leaves(teacher.draws)[0]))
+        asked = ask(queries, rows_key, query_key, query_batch, teacher)
         params = holding(student.network, params, at(order, teacher.draws.network), asked)
 
     def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
