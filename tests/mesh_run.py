@@ -91,6 +91,18 @@ def gathers(mesh: Any, parts: dict[str, Any]) -> int:
     return program.compiled.as_text().count("all-gather(")
 
 
+def divided_students(mesh: Any) -> int:
+    """How many arrays of students that take over draws, which lie along chains, are not whole everywhere."""
+    (x, y), head = examples(), db.outcomes.GaussianHead()
+    network, likelihood = db.mlp([4], 1), db.outcomes.Gaussian(NOISE)
+    posterior = db.Posterior(network, likelihood, db.priors.GaussianPrior(PRIOR), num_data=len(x))
+    chain = db.minibatch_chain(posterior, db.sgld(4e-3), x, y, batch_size=None, burn_in=4, thin=4)
+    student = db.Student(db.mlp([16], head.width), head, optax.adam(1e-3), holds_draws=True)
+    parts = db.distillation(chain, student, db.queries.uniform_box(-2, 2), db.Settings(num_chains=4)).on(mesh)
+    state, _ = parts.advance(parts.burn(parts.init(laid(jax.random.key(KEY), mesh)), np.int32(4)), np.int32(2))
+    return sum(not leaf.is_fully_replicated for leaf in jax.tree.leaves((state.students, state.optimisers)))
+
+
 def main(number: int, count: int, port: str, out: str) -> None:
     processes.join(f"localhost:{port}", count, number)
     mesh, same = db.device_mesh(data=2), parts()
@@ -100,7 +112,8 @@ def main(number: int, count: int, port: str, out: str) -> None:
         shutil.copytree(folder, Path(out) / "half")
     resumed = in_folder(mesh, same, folder)
     bits = all(np.array_equal(once[name], resumed[name]) for name in once)
-    write_arrays(Path(out) / str(number), once | {"same": np.array(bits), "gathers": np.array(gathers(mesh, same))})
+    counts = {"gathers": np.array(gathers(mesh, same)), "divided": np.array(divided_students(mesh))}
+    write_arrays(Path(out) / str(number), once | {"same": np.array(bits)} | counts)
     processes.gather(np.zeros(1))
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)

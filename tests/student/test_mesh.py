@@ -69,6 +69,11 @@ def test_no_device_steps_the_chains_of_another(divided):
     assert [int(each["gathers"]) for each in divided] == [0, 0]
 
 
+def test_students_that_take_over_draws_stay_whole_on_every_device(divided):
+    """Their checkpoints are written by the first process alone, which must have all of them."""
+    assert [int(each["divided"]) for each in divided] == [0, 0]
+
+
 def test_those_who_are_left_are_told_of_a_lost_process(folder):
     lost = (folder / "lost").read_text()
     assert lost.startswith("process 0 has lost touch with another of the 2 processes (")

@@ -204,7 +204,10 @@ class Distillation(eqx.Module):
             state = self._keep(state._replace(loss=state.loss + (loss - state.loss) / passed))
             return self._held(state), mean + (loss - mean) / (number + 1)
 
-        return jax.lax.fori_loop(0, rounds, one, (self._begun(state), jnp.zeros(self.settings.restarts)))
+        # What goes in and what comes out is held as well: the draws that students take over lie along chains.
+        begun = self._held(self._begun(state)), jnp.zeros(self.settings.restarts)
+        state, mean = jax.lax.fori_loop(0, rounds, one, begun)
+        return self._held(state), mean
 
     def _begun(self, state: DistillationState) -> DistillationState:
         """Before the first update, students take over what the draws have found in the burn-in."""
