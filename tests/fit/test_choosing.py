@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.fit import Options, choosing
+from darkbayes.fit import Options, automatic, choosing
 from darkbayes.fit.choosing import Chosen, Model, candidates, choose_model
 from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.types import Data
@@ -103,7 +103,7 @@ def test_the_best_wins_and_of_equals_the_simplest(scored: Any) -> None:
     scored(scores | better | {best: -0.5})
     chosen = chosen_of(300, ALL)
     assert chosen.model == best
-    assert chosen.reason == "the best of 6 on 60 training rows set aside"
+    assert chosen.reason == "the best of 7 on 60 training rows set aside"
 
 
 def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
     assert chosen.model == models[2]
     assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise, prior precision 0.1")
     told = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
-    assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0)]
+    assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0), (-1.0, 0.0)]
 
 
 def test_where_time_is_up_the_best_so_far_is_taken_and_said_so(scored: Any) -> None:
@@ -168,3 +168,23 @@ def test_a_fit_goes_on_with_what_is_left(scored: Any) -> None:
     assert (fitted.options.hidden, fitted.options.activation) == ((4,), "relu")
     assert (fitted.options.likelihood, fitted.options.head) == ("input-noise", "mixture")
     assert np.isfinite(fitted.predict(np.zeros((3, 1), np.float32)).mean).all()
+
+
+def test_networks_whose_chains_would_be_cut_short_are_left_out() -> None:
+    """Few rows leave time for the largest network; more do not, unless there is more effort."""
+
+    def left(rows: int, effort: float = 1.0) -> set[tuple[int, ...]]:
+        x = np.zeros((rows, 8), np.float32)
+        options = Options(effort=effort)
+        return {model.hidden for model in automatic._affordable(ALL, Data(x, x[:, :1]), TARGET, options)}
+
+    assert left(300) == set(choosing.NETWORKS)
+    assert left(2_000) == set(choosing.NETWORKS[:3])
+    assert left(2_000, effort=16.0) == set(choosing.NETWORKS)
+    assert left(1_000_000) == set(choosing.NETWORKS)  # None takes its steps on all rows.
+
+
+def test_students_learn_longer_from_teachers_of_more_rows() -> None:
+    assert [automatic.usual_updates(rows) for rows in (1, 2_000, 4_500, 8_000, 10**9)] == [
+        *(20_000, 20_000, 30_000, 40_000, 40_000),
+    ]

@@ -68,9 +68,9 @@ fewer lessons than usual; and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
-UPDATES = 40_000
-"""Updates that a student needs (`results/student-tuning.json`); where the chains are done with fewer turns, it makes
-several in each."""
+UPDATES, ROWS = (20_000, 40_000), 2_000
+"""Updates that a student needs at least and at most, and the rows up to which the least is enough
+(`results/student-tuning.json`); where the chains are done with fewer turns, it makes several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
@@ -89,6 +89,9 @@ optimisation, and updates of the student, all of which cost more than those of o
 WORK, LEAST_STEPS, MOST_STEPS = 9e10, 2_000, 12_000
 """Rows times weights times steps of all such chains together if they are as many as usual, and the steps of each at
 least and at most."""
+LONG_ENOUGH = 0.5
+"""The share of the longest candidate's steps that a network's chains have to take: larger ones that look better in a
+short trial, but whose chains would be cut shorter, come out worse (`results/network-tuning.json`)."""
 BURN_IN = 1 / 3
 """The share of these steps before the first draw counts."""
 CHOOSING_SHARE = 0.25
@@ -253,7 +256,7 @@ class _Plan(NamedTuple):
         options, queries = self.options, self.queries
         turns = (choices["steps"] - choices["burn_in"]) // every
         whole = choices.get("planned", turns)  # A plan that was shortened has fewer turns, and no more in each.
-        lessons = CONVOLVED_UPDATES if options.network == "cnn" else UPDATES
+        lessons = CONVOLVED_UPDATES if options.network == "cnn" else usual_updates(self.posterior.num_data)
         updates = max(1, round(slower(options.effort) * lessons / whole)) if options.max_steps is None else 1
         student = make_student(self.target, options, turns * updates)
         kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
@@ -297,10 +300,7 @@ def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree,
 
 def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float) -> Chosen:
     """The model, chosen once."""
-    models = options.candidates(target)
-    # Whatever its prior, a network is as large.
-    sizes = {model: cells(data, target, model) for model in {model._replace(prior=1.0) for model in models}}
-    models = [model for model in models if sizes[model._replace(prior=1.0)] <= options.effort * WHOLE] or models
+    models = _affordable(options.candidates(target), data, target, options)
     if len(models) > 1 and options.time_budget is not None and CHOOSING_SHARE * options.time_budget < LEAST_CHOOSING:
         return Chosen(models[0], f"the simplest, as there is no time to choose in {options.time_budget:g} seconds")
 
@@ -310,6 +310,19 @@ def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | N
     decided = choose() if run is None else run.decide("student/model", choose)
     hidden, *others = decided["model"]
     return Chosen(Model(tuple(hidden), *others), decided["reason"], tuple(decided["tried"]))
+
+
+def _affordable(models: list[Model], data: Data, target: Target, options: Options) -> list[Model]:
+    """Those of the models whose chains take their steps on all rows, and are about as long as any of them has."""
+
+    def size(model: Model) -> Model:
+        return model._replace(prior=1.0)  # Whatever its prior, a network is as large.
+
+    works = {model: cells(data, target, model) for model in dict.fromkeys(map(size, models))}
+    steps = {model: _lengths(work, options)["steps"] for model, work in works.items()}
+    small = [model for model in models if works[size(model)] <= options.effort * WHOLE] or models
+    least = LONG_ENOUGH * max(steps[size(model)] for model in small)
+    return [model for model in small if steps[size(model)] >= least]
 
 
 def slower(effort: float) -> float:
@@ -398,6 +411,11 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
     return jax.device_put(some._replace(network=sharing.reshaped(posterior.network, some.network, data.x)))
 
 
+def usual_updates(rows: int) -> int:
+    """The updates of a student whose teacher has learned from so many rows: what many of them tell has more detail."""
+    return round(float(np.clip((rows / ROWS) ** 0.5 * UPDATES[0], *UPDATES)))
+
+
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head, activation = target.head(options.head), options.student_activation or "relu"
@@ -409,7 +427,7 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
 def _falling_adam(options: Options, updates: int) -> Any:
     updates, rate = max(updates, 1), CONVOLVED_RATE
     if options.network != "cnn":
-        rate = LEARNING_RATE * min(max(UPDATES / updates, 1.0) ** 0.5, HASTE)
+        rate = LEARNING_RATE * min(max(UPDATES[0] / updates, 1.0) ** 0.5, HASTE)
     return FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
 
 

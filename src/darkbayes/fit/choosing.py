@@ -29,7 +29,7 @@ from darkbayes.teacher.chain import Chains, collect, nothing_kept, raise_on_fail
 from darkbayes.teacher.microcanonical import MicrocanonicalChain
 from darkbayes.types import Array, Data, Key, WeightedData
 
-NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (32, 32, 32, 32))
+NETWORKS: tuple[tuple[int, ...], ...] = ((50,), (16, 16, 16), (16, 16, 16, 16), (32, 32, 32, 32))
 """Widths of hidden layers to try, the simplest first."""
 ACTIVATION = "silu"
 """Smooth ones leave the posterior of deep networks smoother than ReLU does, and their chains move further."""
