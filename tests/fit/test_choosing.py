@@ -182,9 +182,3 @@ def test_networks_whose_chains_would_be_cut_short_are_left_out() -> None:
     assert left(2_000) == set(choosing.NETWORKS[:3])
     assert left(2_000, effort=16.0) == set(choosing.NETWORKS)
     assert left(1_000_000) == set(choosing.NETWORKS)  # None takes its steps on all rows.
-
-
-def test_students_learn_longer_from_teachers_of_more_rows() -> None:
-    assert [automatic.usual_updates(rows) for rows in (1, 2_000, 4_500, 8_000, 10**9)] == [
-        *(20_000, 20_000, 30_000, 40_000, 40_000),
-    ]

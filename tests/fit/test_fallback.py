@@ -27,7 +27,7 @@ def test_a_student_that_ran_away_is_replaced_by_one_with_a_simpler_head(
     line: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mixture is made to run away: its weights are enlarged before they are looked at."""
-    monkeypatch.setattr(automatic, "UPDATES", (6_000, 6_000))  # Of which it takes a tenth: enough for a line.
+    monkeypatch.setattr(automatic, "UPDATES", 6_000)  # Of which it takes a tenth: enough for a line.
     short_fits.shorten(monkeypatch)
     best = db.student.Distillation.best
     monkeypatch.setattr(

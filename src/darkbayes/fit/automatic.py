@@ -68,9 +68,9 @@ fewer lessons than usual; and the norm that its gradients are cut down to."""
 QUERY_BATCH = 64
 UPDATE_EVERY = 2
 """Steps of each minibatch chain before the student takes its turn."""
-UPDATES, ROWS = (20_000, 40_000), 2_000
-"""Updates that a student needs at least and at most, and the rows up to which the least is enough
-(`results/student-tuning.json`); where the chains are done with fewer turns, it makes several in each."""
+UPDATES = 40_000
+"""Updates that a student needs (`results/student-tuning.json`); where the chains are done with fewer turns, it makes
+several in each."""
 DRAWS = 400
 """Draws that are kept of all chains together, from which the teacher's own predictions are made."""
 PICKS = 16
@@ -256,7 +256,7 @@ class _Plan(NamedTuple):
         options, queries = self.options, self.queries
         turns = (choices["steps"] - choices["burn_in"]) // every
         whole = choices.get("planned", turns)  # A plan that was shortened has fewer turns, and no more in each.
-        lessons = CONVOLVED_UPDATES if options.network == "cnn" else usual_updates(self.posterior.num_data)
+        lessons = CONVOLVED_UPDATES if options.network == "cnn" else UPDATES
         updates = max(1, round(slower(options.effort) * lessons / whole)) if options.max_steps is None else 1
         student = make_student(self.target, options, turns * updates)
         kept, picks = -(-DRAWS // options.chains), -(-PICKS // options.chains)
@@ -411,11 +411,6 @@ def _starts(posterior: Posterior, data: Data, start: Start | None, key: Key, opt
     return jax.device_put(some._replace(network=sharing.reshaped(posterior.network, some.network, data.x)))
 
 
-def usual_updates(rows: int) -> int:
-    """The updates of a student whose teacher has learned from so many rows: what many of them tell has more detail."""
-    return round(float(np.clip((rows / ROWS) ** 0.5 * UPDATES[0], *UPDATES)))
-
-
 def make_student(target: Target, options: Options, updates: int) -> Student:
     """The student, whose learning rate falls to zero over `updates` updates."""
     head, activation = target.head(options.head), options.student_activation or "relu"
@@ -427,7 +422,7 @@ def make_student(target: Target, options: Options, updates: int) -> Student:
 def _falling_adam(options: Options, updates: int) -> Any:
     updates, rate = max(updates, 1), CONVOLVED_RATE
     if options.network != "cnn":
-        rate = LEARNING_RATE * min(max(UPDATES[0] / updates, 1.0) ** 0.5, HASTE)
+        rate = LEARNING_RATE * min(max(UPDATES / updates, 1.0) ** 0.5, HASTE)
     return FallingAdam(sharing.real(rate), sharing.real(updates), CLIP)
 
 

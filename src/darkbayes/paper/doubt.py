@@ -23,7 +23,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.fit import Options, fit, predicted_by_student, prepare_table, table_queries
-from darkbayes.fit.automatic import PICKS, QUERY_BATCH, make_student, slower, usual_updates
+from darkbayes.fit.automatic import PICKS, QUERY_BATCH, UPDATES, make_student, slower
 from darkbayes.fit.probing import probes, ratios, within
 from darkbayes.outcomes import Prediction
 from darkbayes.paper.common import Row
@@ -88,7 +88,7 @@ def _probed(dataset: str, seed: int, preset: DoubtPreset) -> dict[str, Any]:
         "near": queries.near(),
         "seeking": mix(disagreement(queries, STEPS, SIZE, low, high), queries, SEEKING),
     }
-    updates = round(slower(preset.effort) * usual_updates(len(prepared.train.x)))
+    updates = round(slower(preset.effort) * UPDATES)
     student = make_student(schema.target, fitted.options, updates)
     draws = jax.tree.map(jnp.asarray, fitted.draws)
     teacher = Context(fitted.posterior, draws, jnp.asarray(prepared.train.x))
