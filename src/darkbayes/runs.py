@@ -102,6 +102,7 @@ class Run:
         """Whether this is the process that writes."""
         self.quiet = quiet or not self.first
         self._shared = mesh is not None and jax.process_count() > 1
+        self.curve: list[tuple[int, float]] = []  # The folder has it.
         self._by_first(lambda: self._begin(resume))
         if self._shared:
             self._check_shared()
@@ -280,6 +281,48 @@ class Run:
         results["provenance"] = self.origin | {"seed": seed}
         write_json(self.path / "results.json", results)
         return results
+
+
+class Unkept:
+    """What a fit asks of a `Run`, without a folder: all is decided and done, and nothing is kept.
+
+    Args:
+        quiet: whether to show no progress bars.
+        watch: sees how distillations go.
+    """
+
+    mesh = None
+
+    def __init__(self, *, quiet: bool = True, watch: Callable[[Snapshot], None] = lambda snapshot: None):
+        self.quiet, self.watch = quiet, watch
+        self.curve: list[tuple[int, float]] = []
+        """The divergence of the student from its teacher over the steps."""
+        self._state: DistillationState | None = None
+
+    def decide(self, name: str, compute: Callable[[], Any]) -> Any:
+        return compute()
+
+    def tune(
+        self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
+    ) -> tuple[list[MinibatchChain], list[Choices]]:
+        return tune_all(chains, key, label=None if self.quiet else "tuning", **settings)
+
+    def distil(
+        self,
+        name: str,
+        distillation: Distillation,
+        key: Key,
+        steps: int,
+        deadline: float | None = None,
+        begin: Begin = lambda parts, key, state: state,
+    ) -> DistillationState:
+        """As `Run.distil`, going on from where the last one ended."""
+        state = distillation.init(key) if self._state is None else self._state
+        label = None if self.quiet else "distilling"
+        how: Any = {"deadline": deadline, "label": label, "watch": self.watch}
+        state, curve = follow(distillation, begin(distillation, key, state), steps, **how)
+        self.curve, self._state = self.curve + curve, state
+        return state
 
 
 def check_folder(path: Path, *, resume: bool) -> bool:

@@ -12,7 +12,7 @@ import darkbayes as db
 from darkbayes import runs
 from darkbayes.fit.lessons import Taught, taught
 from darkbayes.model import Draw
-from darkbayes.runs import Run
+from darkbayes.runs import Run, Unkept
 from darkbayes.student.diagnosis import chains_agreement
 from darkbayes.student.loop import Distillation, steps_of
 from darkbayes.teacher.diagnostics import convergence
@@ -50,8 +50,7 @@ def goal(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run_of(parts: Distillation, longer: Distillation | None, deadline: float | None = None, run: Any = None) -> Taught:
-    how: Any = {"weights": None, "deadline": deadline, "run": run, "quiet": True, "watch": lambda snapshot: None}
-    return taught(parts, longer, KEY, STEPS, **how)
+    return taught(parts, longer, KEY, STEPS, weights=None, deadline=deadline, run=run or Unkept())
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ from darkbayes.model.layers import ACTIVATIONS
 from darkbayes.outcomes import Target
 from darkbayes.predict import predict_draws, predict_student
 from darkbayes.progress import LOGGER
-from darkbayes.runs import Run
+from darkbayes.runs import Run, Unkept
 from darkbayes.student import Diagnosis, Distillation, Settings, Snapshot, Student, distillation
+from darkbayes.student.loop import DistillationState
 from darkbayes.student.queries import Context, Queries, distortion, jitter, mix, mixup
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import TableSchema
-from darkbayes.teacher import tune
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.teacher.streaming import REUSE
 from darkbayes.teacher.tuning import HEATING
@@ -179,18 +179,15 @@ def fit(
     target.check_kinds(options.likelihood, options.head)
     if run is not None and start is not None:
         raise InvalidInput("a fit in a run's folder begins anew: give no start, or no run")
-    began, x = time.time(), np.asarray(data.x)[:1]
+    began, x, keep = time.time(), np.asarray(data.x)[:1], run or Unkept(quiet=quiet, watch=watch)
     data, queries = _filled_up(data, queries)
     choose_key, start_key, tune_key, distil_key, other_key = sharing.split(key, 5)
-    plain, free = target.heads[-1:], options.head is None and options.max_steps is None
     budget = np.inf if options.time_budget is None else options.time_budget
     latest, deadline = began + CHOOSING_SHARE * budget, began + budget - min(AFTERWARDS, AFTERWARDS_SHARE * budget)
-    chosen = _chosen(data, target, options, choose_key, run, latest)
+    chosen = _chosen(data, target, options, choose_key, keep, latest)
     notes = (f"the sampled network has {chosen.model}: {chosen.reason}",)
     LOGGER.info("%s", notes[0])
-    activation = chosen.model.activation if options.network in LINEAR else "relu"
-    own: Any = {"head": options.head or target.heads[0], "student_activation": options.student_activation or activation}
-    options = dataclasses.replace(options, **chosen.model._asdict(), **own)
+    asked, options = options, _filled_in(options, chosen.model, target)
     posterior = make_posterior(data, target, chosen.model)
     starts = _starts(posterior, data, start, start_key, options)
     if rows is not None:
@@ -198,14 +195,13 @@ def fit(
     work = cells(data, target, chosen.model)
     plan = _Plan(posterior, data, starts, target, queries, options)
     if rows is None and work <= options.effort * (CONVOLVED_WHOLE if options.network == "cnn" else WHOLE):
-        mesh = None if run is None else run.mesh
-        lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline, mesh)
-        choices = lengths() if run is None else run.decide("student/choices", lambda: [lengths()])[0]
+        lengths = functools.partial(plan.in_time, _lengths(work, options), distil_key, deadline, keep.mesh)
+        choices = keep.decide("student/choices", lambda: [lengths()])[0]
         parts, lessons = plan.on_all_rows(choices)
     else:
         chain = dataclasses.replace(sharing.make_chain(posterior, data, BATCH), start=starts)
         feed = None if rows is None else rows.feed(data.x.shape[1], BATCH)
-        chain, choices = _tuned(chain, tune_key, options, run, quiet, 1.0 if feed is None else 1.0 + REUSE)
+        chain, choices = _tuned(chain, tune_key, options, keep, 1.0 if feed is None else 1.0 + REUSE)
         chain = dataclasses.replace(chain, feed=feed)
         parts, lessons = plan.parts(chain, choices, UPDATE_EVERY)
     LOGGER.info("%s", choices["explanation"])
@@ -218,27 +214,70 @@ def fit(
         twice = dataclasses.replace(student, optimiser=_falling_adam(options, 2 * lessons))
         longer = dataclasses.replace(parts, student=twice)
     ends = None if np.isinf(deadline) else deadline
-    how: Any = {"weights": weights, "deadline": ends, "run": run, "quiet": quiet, "watch": watch}
-    state, curve, again, note = taught(parts, longer, distil_key, choices["steps"], **how)
-    lessons *= 1 + again
-    assert state.reservoir is not None
-    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=jax.tree.leaves(state.reservoir.slots)[0].shape[1])))
-    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), state.reservoir.slots)
-    params = parts.best(state)
+    state, again, note = taught(parts, longer, distil_key, choices["steps"], weights=weights, deadline=ends, run=keep)
     notes += (note,) if note else ()
+    draws, params = _kept(state), parts.best(state)
     # One with little time to learn is behind because of that.
-    free = free and "planned" not in choices
-    if free and options.head not in plain and (gap := _behind(posterior, draws, student, params, data)) > TOO_FAR:
-        plainer = dataclasses.replace(options, head=plain[0])
-        other = make_student(target, plainer, lessons)
-        other_params = _taught_again(other, posterior, draws, data, queries, other_key, lessons)
-        if (less := _behind(posterior, draws, other, other_params, data)) < gap:
-            student, params, options = other, other_params, plainer
-            words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
-            notes += (f"the student has the head {options.head!r}: with it, it is {words}",)
+    if asked.head is None and options.max_steps is None and "planned" not in choices:
+        lesson = _Lesson(target, posterior, draws, data, queries, other_key, lessons * (1 + again))
+        student, params, options, words = lesson.by_plainer_head(student, params, options)
+        notes += words
     params = sharing.reshaped(student.network, params, x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
-    return Fitted(posterior, student, params, draws, chosen, choices, parts.diagnose(state, curve), options, notes)
+    diagnosis = parts.diagnose(state, keep.curve)
+    return Fitted(posterior, student, params, draws, chosen, choices, diagnosis, options, notes)
+
+
+def _filled_in(options: Options, model: Model, target: Target) -> Options:
+    """The options with what was chosen."""
+    activation = options.student_activation or (model.activation if options.network in LINEAR else "relu")
+    head = options.head or target.heads[0]
+    return dataclasses.replace(options, **model._asdict(), head=head, student_activation=activation)
+
+
+def _kept(state: DistillationState) -> Draw:
+    """The draws in the reservoirs of all chains, along one axis."""
+    assert state.reservoir is not None
+    slots = state.reservoir.slots
+    filled = int(np.min(np.asarray(state.reservoir.count).clip(max=jax.tree.leaves(slots)[0].shape[1])))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :filled].reshape(-1, *leaf.shape[2:]), slots)
+
+
+class _Lesson(NamedTuple):
+    """What another student would learn from."""
+
+    target: Target
+    posterior: Posterior
+    draws: Draw
+    data: Data
+    queries: Queries
+    key: Key
+    lessons: int
+
+    def by_plainer_head(
+        self, student: Student, params: PyTree, options: Options
+    ) -> tuple[Student, PyTree, Options, tuple[str, ...]]:
+        """The student, or one with the plainest head if that one is far behind its teacher and this one less."""
+        plain = self.target.heads[-1]
+        if options.head == plain or (gap := self.behind(student, params)) <= TOO_FAR:
+            return student, params, options, ()
+        plainer = dataclasses.replace(options, head=plain)
+        other = make_student(self.target, plainer, self.lessons)
+        teacher = Context(self.posterior, *map(jax.device_put, (self.draws, self.data.x)))
+        learned = learn_from_draws(other, self.queries, teacher, self.key, self.lessons, QUERY_BATCH, PICKS)
+        if not (less := self.behind(other, learned)) < gap:
+            return student, params, options, ()
+        words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
+        return other, learned, plainer, (f"the student has the head {plain!r}: with it, it is {words}",)
+
+    def behind(self, student: Student, params: PyTree) -> float:
+        """By how many nats a row a student predicts training rows worse than the draws."""
+        data = self.data
+        rows = np.linspace(0, len(data.x) - 1, min(len(data.x), CHECKED)).astype(int)
+        x, y = np.asarray(data.x)[rows], np.asarray(data.y)[rows]
+        both = predicted_by_draws(self.posterior, self.draws, x), predicted_by_student(student, params, x)
+        scores = [prediction.log_prob(y) for prediction in both]
+        return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
 
 
 class _Plan(NamedTuple):
@@ -281,24 +320,7 @@ class _Plan(NamedTuple):
         return choices if share == 1 else _shortened(choices, share, self.options)
 
 
-def _taught_again(
-    student: Student, posterior: Posterior, draws: Draw, data: Data, queries: Queries, key: Key, lessons: int
-) -> PyTree:
-    """Another student's weights after lessons from the draws that were kept."""
-    teacher = Context(posterior, *map(jax.device_put, (draws, data.x)))
-    return learn_from_draws(student, queries, teacher, key, lessons, QUERY_BATCH, PICKS)
-
-
-def _behind(posterior: Posterior, draws: Draw, student: Student, params: PyTree, data: Data) -> float:
-    """By how many nats a row a student predicts training rows worse than the draws that it learned from."""
-    rows = np.linspace(0, len(data.x) - 1, min(len(data.x), CHECKED)).astype(int)
-    x, y = np.asarray(data.x)[rows], np.asarray(data.y)[rows]
-    both = predicted_by_draws(posterior, draws, x), predicted_by_student(student, params, x)
-    scores = [prediction.log_prob(y) for prediction in both]
-    return float(np.nan_to_num(np.mean(scores[0]) - np.mean(scores[1]), nan=np.inf))
-
-
-def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | None, deadline: float) -> Chosen:
+def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | Unkept, deadline: float) -> Chosen:
     """The model, chosen once."""
     models = _affordable(options.candidates(target), data, target, options)
     if len(models) > 1 and options.time_budget is not None and CHOOSING_SHARE * options.time_budget < LEAST_CHOOSING:
@@ -307,7 +329,7 @@ def _chosen(data: Data, target: Target, options: Options, key: Key, run: Run | N
     def choose() -> dict[str, Any]:
         return dataclasses.asdict(choose_model(data, target, models, key, options.max_steps, deadline))
 
-    decided = choose() if run is None else run.decide("student/model", choose)
+    decided = run.decide("student/model", choose)
     hidden, *others = decided["model"]
     return Chosen(Model(tuple(hidden), *others), decided["reason"], tuple(decided["tried"]))
 
@@ -362,7 +384,7 @@ def _shortened(choices: dict[str, Any], share: float, options: Options) -> dict[
 
 
 def _tuned(
-    chain: MinibatchChain, key: Key, options: Options, run: Run | None, quiet: bool, hotter: float
+    chain: MinibatchChain, key: Key, options: Options, run: Run | Unkept, hotter: float
 ) -> tuple[MinibatchChain, dict[str, Any]]:
     """A tuned chain on minibatches, whose noise will be so many times what is measured, and what was chosen for it."""
     tuning: dict[str, Any] = {
@@ -373,10 +395,7 @@ def _tuned(
     }
     if options.max_steps is not None:
         tuning |= {"max_steps": options.max_steps, "max_burn_in": max(1, options.max_steps // 3)}
-    if run is None:
-        chain, choices = tune(chain, key, label=None if quiet else "tuning", **tuning)
-    else:
-        (chain,), (choices,) = run.tune("student", [chain], key, **tuning)
+    (chain,), (choices,) = run.tune("student", [chain], key, **tuning)
     return sharing.with_arrays(chain), dataclasses.asdict(choices) | {"explanation": choices.explain()}
 
 

@@ -9,17 +9,15 @@ Whether they are needed follows from the draws, not from the clock; a time budge
 """
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from darkbayes.runs import Begin, Run
+from darkbayes.runs import Run, Unkept
 from darkbayes.student import Distillation
 from darkbayes.student.diagnosis import chains_agreement
-from darkbayes.student.following import follow
-from darkbayes.student.loop import DistillationState, Snapshot, steps_of
+from darkbayes.student.loop import DistillationState, steps_of
 from darkbayes.teacher.diagnostics.convergence import LARGE_ERROR, MEDIAN_ERROR
 from darkbayes.types import Chain, Key, PyTree
 
@@ -31,8 +29,6 @@ class Taught(NamedTuple):
     """What the lessons left."""
 
     state: DistillationState
-    curve: list[tuple[int, float]]
-    """The divergence of the student from its teacher over the steps; empty where a run's folder keeps it."""
     again: bool
     """Whether there were as many chains again."""
     note: str
@@ -47,9 +43,7 @@ def taught(
     *,
     weights: PyTree | None,
     deadline: float | None,
-    run: Run | None,
-    quiet: bool,
-    watch: Callable[[Snapshot], None],
+    run: Run | Unkept,
 ) -> Taught:
     """Run a distillation and, if need be, go on with new chains.
 
@@ -58,45 +52,31 @@ def taught(
         longer: the same with a student that learns twice as long; None if there may be no further chains.
         key: where the randomness comes from.
         steps: of each chain, burn-in included.
-        weights: those that the student begins with, without a folder; None for its own.
+        weights: those that the student begins with; None for its own.
         deadline: a moment of ``time.time()`` until which all should be done; None for no limit.
-        run: a folder to keep metrics and checkpoints in, and to go on from.
-        quiet: whether to show no progress bars.
-        watch: sees how it goes without a folder.
+        run: what keeps metrics and checkpoints, and goes on from them.
 
     Returns:
         The last state, and what was decided.
     """
 
-    def distil(parts: Distillation, begin: Begin, state: DistillationState | None, steps: int) -> Any:
-        if run is not None:
-            return run.distil("student", parts, key, steps, deadline, begin), []
-        state = parts.init(key) if state is None else state
-        how: Any = {"deadline": deadline, "label": None if quiet else "distilling", "watch": watch}
-        return follow(parts, begin(parts, key, state), steps, **how)
-
     def as_given(parts: Distillation, key: Key, state: DistillationState) -> DistillationState:
         given = state.students if weights is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], weights)
         return state._replace(students=given)
 
+    def renewed(parts: Distillation, key: Key, state: DistillationState) -> DistillationState:
+        return state if steps_of(state.teacher.begun) else parts.renewed(key, state)
+
     began = time.time()
-    state, curve = distil(parts, as_given, None, steps)
+    state = run.distil("student", parts, key, steps, deadline, as_given)
     if longer is None:
-        return Taught(state, curve, False, "")
-
-    def decide() -> dict[str, Any]:
-        # It would take as long again.
-        return _decided(parts.chain, state, deadline is None or 2 * time.time() - began <= deadline)
-
-    decided = decide() if run is None else run.decide("student/more", decide)
+        return Taught(state, False, "")
+    # It would take as long again.
+    in_time = lambda: deadline is None or 2 * time.time() - began <= deadline  # noqa: E731
+    decided = run.decide("student/more", lambda: _decided(parts.chain, state, in_time()))
     if decided["again"]:
-
-        def renewed(parts: Distillation, key: Key, state: DistillationState) -> DistillationState:
-            return state if steps_of(state.teacher.begun) else parts.renewed(key, state)
-
-        state, later = distil(longer, renewed, state, 2 * steps)
-        curve = curve + later
-    return Taught(state, curve, **decided)
+        state = run.distil("student", longer, key, 2 * steps, deadline, renewed)
+    return Taught(state, **decided)
 
 
 def _decided(chain: Chain, state: DistillationState, in_time: bool) -> dict[str, Any]:
