@@ -10,8 +10,8 @@ from typing import Any
 from darkbayes.errors import InvalidInput
 
 BENCHMARKS = (
-    "backbone", "cluster", "compiling", "digits", "energy", "engine", "export", "faults", "kills", "memory", "mesh",
-    "predict", "resume", "samplers", "scale", "service", "startup", "streaming", "targets",
+    "backbone", "cluster", "compiling", "digits", "engine", "export", "faults", "kills", "memory", "mesh", "predict",
+    "resume", "samplers", "scale", "service", "startup", "streaming", "targets", "truth",
 )  # fmt: skip
 """Files with a function `rows`, which takes `seed` and `quiet`, and any of its sizes, and returns rows of results."""
 

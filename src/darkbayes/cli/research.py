@@ -18,8 +18,8 @@ Experiment = Literal[
     "teachers", "cifar10", "fashion",
 ]  # fmt: skip
 Measurement = Literal[
-    "backbone", "cluster", "compiling", "digits", "energy", "engine", "export", "faults", "kills", "memory", "mesh",
-    "predict", "resume", "samplers", "scale", "service", "startup", "streaming", "targets",
+    "backbone", "cluster", "compiling", "digits", "engine", "export", "faults", "kills", "memory", "mesh", "predict",
+    "resume", "samplers", "scale", "service", "startup", "streaming", "targets", "truth",
 ]  # fmt: skip
 
 

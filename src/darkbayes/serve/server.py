@@ -13,7 +13,7 @@ import uvicorn
 
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.serve.app import make_app
-from darkbayes.serve.connections import Connection, Register
+from darkbayes.serve.connections import AT_ONCE, Connection, Register
 from darkbayes.serve.gate import HERE, TOKEN
 from darkbayes.serve.limits import LIMITS, Limits
 from darkbayes.serve.measures import Measures
@@ -24,6 +24,7 @@ HOST, PORT, MOST_PORT = "127.0.0.1", 8000, 2**16 - 1
 MOST_WORKERS = 4  # Unless asked for more.
 GRACE = 5  # Seconds that are left to others when requests have had theirs, while the service stops.
 SPARE_FILES = 100  # That are no connections: pipes to processes, libraries.
+BACKLOG = 2048  # Connections that may wait to be opened.
 
 
 def serve(
@@ -83,6 +84,8 @@ def serve(
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            loop="asyncio",  # uvloop opens all connections that wait in one go, and asyncio as many as its backlog.
+            backlog=AT_ONCE,
             h11_max_incomplete_event_size=limits.head,
             timeout_keep_alive=3600,  # The register's business.
             timeout_graceful_shutdown=round(limits.seconds) + GRACE,
@@ -103,6 +106,8 @@ class Server(uvicorn.Server):
         """Start the processes, listen, and say so."""
         await self.pool.start()
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)
         print(*self.lines, sep="\n", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
