@@ -1,4 +1,4 @@
-"""Draw docs/uncertainty.png: noise and doubt of a distilled network, of a number and of a class.
+"""Draw docs/uncertainty.png: noise and doubt of a number and of a class, by estimators as they are.
 
 python scripts/uncertainty.py [OUT.png]
 """
@@ -6,22 +6,18 @@ python scripts/uncertainty.py [OUT.png]
 import sys
 from pathlib import Path
 
-import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from PIL import Image
 
 import darkbayes as db
-from darkbayes.fit import Options, fit
 
 OUT = Path(__file__).parent.parent / "docs" / "uncertainty.png"
 NOISE, DOUBT, MEAN = "#e69f00", "#0072b2", "#009e73"
 """The colours of the report."""
 COLOURS = 128
 """That the picture may have, for a small file."""
-OPTIONS = Options(hidden=(20,), student_hidden=(50, 50), time_budget=None)
-"""Small networks are enough for few points, and with all the time they want."""
 
 
 def curve() -> tuple[np.ndarray, np.ndarray]:
@@ -40,14 +36,12 @@ def moons() -> tuple[np.ndarray, np.ndarray]:
     return points + 0.22 * rng.normal(size=points.shape), label
 
 
-def draw_curve(upper: Axes, lower: Axes, key: jax.Array) -> None:
+def draw_curve(upper: Axes, lower: Axes) -> None:
     """The regression: above what is predicted, below how unsure it is."""
     x, y = curve()
     grid = np.linspace(-5, 5, 300)[:, None]
-    target = db.outcomes.NumberTarget("y", "identity", center=0.0, scale=1.0, low=y.min(), high=y.max())
-    data = db.data.as_data(x[:, None], target.encode(y))
-    prediction = fit(data, target, key, OPTIONS, queries=db.queries.uniform_box(-6, 6)).predict(grid)
-    mean, noise, doubt = (part[:, 0] for part in (prediction.mean, prediction.aleatoric_std, prediction.epistemic_std))
+    model = db.DistilledRegressor(random_state=0).fit(x[:, None], y)
+    mean, (_, noise, doubt) = model.predict(grid), map(np.sqrt, model.decompose(grid))
     total = np.sqrt(noise**2 + doubt**2)
     upper.fill_between(grid[:, 0], mean - 2 * total, mean + 2 * total, color=DOUBT, alpha=0.25, lw=0)
     upper.fill_between(grid[:, 0], mean - 2 * noise, mean + 2 * noise, color=NOISE, alpha=0.5, lw=0)
@@ -60,17 +54,16 @@ def draw_curve(upper: Axes, lower: Axes, key: jax.Array) -> None:
     lower.legend(frameon=False, loc="upper center", ncols=2)
 
 
-def draw_maps(axes: list[Axes], key: jax.Array) -> None:
+def draw_maps(axes: list[Axes]) -> None:
     """The classification: where the classes overlap, and where nothing was seen."""
     x, y = moons()
-    target = db.outcomes.ClassTarget("moon", ("0", "1"), "integer")
-    fitted = fit(db.data.as_data(x, y), target, key, OPTIONS, queries=db.queries.uniform_box(-5, 5))
+    model = db.DistilledClassifier(random_state=0).fit(x, y)
     line = np.linspace(-4, 4, 120)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    prediction = fitted.predict(grid)
+    _, noise, doubt = model.decompose(grid)
     for axis, part, colours, name in (
-        (axes[0], prediction.aleatoric, "Oranges", "a class: noise (aleatoric)"),
-        (axes[1], prediction.epistemic, "Blues", "a class: doubt (epistemic)"),
+        (axes[0], noise, "Oranges", "a class: noise (aleatoric)"),
+        (axes[1], doubt, "Blues", "a class: doubt (epistemic)"),
     ):
         image = np.asarray(part).reshape(len(line), len(line))
         drawn = axis.imshow(image, extent=(-4, 4, -4, 4), origin="lower", cmap=colours, vmin=0, vmax=np.log(2))
@@ -85,8 +78,8 @@ def main(out: Path) -> None:
     figure = plt.figure(figsize=(10.5, 4.4), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
     upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    draw_curve(upper, lower, jax.random.key(0))
-    draw_maps(list(right.subplots(2, 1)), jax.random.key(1))
+    draw_curve(upper, lower)
+    draw_maps(list(right.subplots(2, 1)))
     figure.savefig(out, dpi=110)
     Image.open(out).convert("RGB").quantize(COLOURS).save(out, optimize=True)
 
