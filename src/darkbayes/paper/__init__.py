@@ -59,6 +59,8 @@ NAMES = Names(
         "linear": "linear, Thompson",
         "dropout thompson": "MC dropout, Thompson",
         "mclmc": "MCLMC (teacher)",
+        "catboost": "CatBoost (RMSEWithUncertainty)",
+        "ngboost": "NGBoost",
         "gp": "Gaussian process",
         "boosting": "gradient boosting",
         "student guaranteed": "student, guaranteed",

@@ -7,7 +7,7 @@
 A fifth of the rows is held out as scikit-learn's ``train_test_split(random_state=seed)`` does; inputs and target are
 standardised by the rest, and scores are those of the standardised target. Every method sees the same rows. Comparators
 run with the settings below, none of which was chosen by these scores: `bde` with the network and chains of its paper,
-gradient boosting and the Gaussian process at scikit-learn's defaults.
+CatBoost, NGBoost, gradient boosting and the Gaussian process at their packages' defaults.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class TablesPreset:
     effort: float = 1.0
     chains: int = 8
     student_hidden: tuple[int, ...] = Options.student_hidden
-    comparators: tuple[str, ...] = ("bde", "gp", "boosting")
+    comparators: tuple[str, ...] = ("bde", "catboost", "ngboost", "gp", "boosting")
     """Those of them that are installed run."""
 
 
@@ -77,7 +77,13 @@ def reproduce(run: db.Run, preset: TablesPreset, trials: int, seed: int) -> list
     """All methods on the splits that are asked for, each once; returns rows of all that the folder has, by data set."""
     rows = []
     methods: dict[str, Callable[..., dict[str, Any]]] = {"student": _distilled}
-    known = {"bde": ("bde", _bde), "gp": ("sklearn", _gp), "boosting": ("sklearn", _boosting)}
+    known = {
+        "bde": ("bde", _bde),
+        "catboost": ("catboost", _catboost),
+        "ngboost": ("ngboost", _ngboost),
+        "gp": ("sklearn", _gp),
+        "boosting": ("sklearn", _boosting),
+    }
     for name in preset.comparators:
         package, method = known[name]
         if importlib.util.find_spec(package) is not None:
@@ -151,6 +157,29 @@ def _gp(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, A
     seconds = time.process_time() - began
     mean, spread = map(np.asarray, model.predict(np.asarray(test.x), return_std=True))
     return scored(_mixture(mean[None], spread[None]), test.y) | {"cpu_s": seconds}
+
+
+def _catboost(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
+    from catboost import CatBoostRegressor  # pyright: ignore[reportMissingImports]
+
+    began, quietly = time.process_time(), {"verbose": False, "allow_writing_files": False}
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", random_seed=seed, **quietly)
+    model.fit(np.asarray(train.x), np.asarray(train.y)[:, 0])
+    seconds, x = time.process_time() - began, np.asarray(test.x)
+    mean, variance = model.predict(x).T
+    how = {"cpu_s": seconds, "predict_us": _micros(model.predict, x)}
+    return scored(_mixture(mean[None], np.sqrt(variance)[None]), test.y) | how
+
+
+def _ngboost(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
+    from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
+
+    began = time.process_time()
+    model = NGBRegressor(random_state=seed, verbose=False).fit(np.asarray(train.x), np.asarray(train.y)[:, 0])
+    seconds, x = time.process_time() - began, np.asarray(test.x)
+    said = model.pred_dist(x)
+    how = {"cpu_s": seconds, "predict_us": _micros(model.pred_dist, x)}
+    return scored(_mixture(said.loc[None], said.scale[None]), test.y) | how
 
 
 def _boosting(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
