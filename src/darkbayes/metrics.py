@@ -13,6 +13,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import Estimate, estimate, ratio
+from darkbayes.namespaces import own
 
 LEVEL = 0.9  # Of the intervals whose coverage is scored.
 BINS = 15  # Of the confidence, for the calibration error.
@@ -307,3 +308,7 @@ def _offered(prediction: Any, name: str) -> Any:
     if method is None:
         raise InvalidInput(f"a {type(prediction).__name__} has no {name}: use a score that is defined for it")
     return method
+
+
+def __dir__() -> list[str]:
+    return own(globals(), "Estimate")

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from darkbayes import cli
-from darkbayes.data import CATALOGUE, cache_folder, fetch, find, load, random_splits, standard_splits, whereabouts
-from darkbayes.data.sources import Dataset
+from darkbayes.data import load, random_splits, standard_splits
+from darkbayes.data.sources import CATALOGUE, Dataset, cache_folder, fetch, find, whereabouts
 from darkbayes.errors import DataError, InvalidInput
 
 TABLES = [name for name, dataset in CATALOGUE.items() if dataset.ships]

@@ -116,7 +116,7 @@ class DataList:
     json: Flag = False  # print the list as JSON instead of a table
 
     def run(self) -> None:
-        from darkbayes.data import CATALOGUE, whereabouts
+        from darkbayes.data.sources import CATALOGUE, whereabouts
 
         fields = ("name", "task", "rows", "features", "description", "home")
         sets = CATALOGUE.values()
@@ -153,12 +153,13 @@ class DataGet:
     quiet: Quiet = False
 
     def run(self) -> None:
-        from darkbayes import data, files
+        from darkbayes import files
+        from darkbayes.data.sources import fetch, find
 
         if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a file: name a folder")
-        dataset = data.find(self.name)
-        fetched = data.fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
+        dataset = find(self.name)
+        fetched = fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
         paths = fetched.paths
         if self.out is not None:
             # A table is wanted for reading, images are wanted as every other program expects them.

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from darkbayes.compiled import compiled_briefly
-from darkbayes.data import minibatch
+from darkbayes.data.arrays import minibatch
 from darkbayes.fit import sharing
 from darkbayes.model import Draw, Posterior
 from darkbayes.types import Array, Data, Key
