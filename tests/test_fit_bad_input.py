@@ -167,10 +167,10 @@ ARGUMENTS = {
     ),
     "a time that is none": (
         ["--target", "y", "--time-budget", "soon"],
-        "--time-budget 'soon' is no duration: write 60s, 5m, 1h or none",
+        "--time-budget 'soon' is not a duration: write 60s, 5m, 1h or none",
     ),
-    "no time": (["--target", "y", "--time-budget", "0"], "--time-budget '0' is no duration"),
-    "a time before": (["--target", "y", "--time-budget", "-5s"], "--time-budget '-5s' is no duration"),
+    "no time": (["--target", "y", "--time-budget", "0"], "--time-budget '0' is not a duration"),
+    "a time before": (["--target", "y", "--time-budget", "-5s"], "--time-budget '-5s' is not a duration"),
     "no units": (
         ["--target", "y", "--hidden", "0"],
         "a width in hidden must be a whole number of at least 1, not 0",

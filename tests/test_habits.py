@@ -139,7 +139,7 @@ CMD ["darkbayes"]
         ("COPY present.txt", "COPY hidden.txt", "leaves it out"),
         ("COPY present.txt", "COPY ../present.txt", "no such file"),
         ("COPY present.txt /there/", "COPY present.txt", "a source and a destination"),
-        ("USER 1000", "USRE 1000", "USRE is no instruction"),
+        ("USER 1000", "USRE 1000", "USRE is not an instruction"),
         ("FROM", "USER 3\nFROM", "FROM must come first"),
     ],
 )

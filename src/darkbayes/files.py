@@ -149,7 +149,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
 
@@ -166,7 +166,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         return safetensors.numpy.load_file(path)
     except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
     except safetensors.SafetensorError as problem:
         raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
 

@@ -114,7 +114,7 @@ def score(prediction: Any, y: Any, name: str) -> float:
     """
     known = scores(prediction, y)
     if name not in known:
-        raise InvalidInput(f"{name} is no score of a {type(prediction).__name__}: it has {', '.join(known)}")
+        raise InvalidInput(f"{name} is not a score of a {type(prediction).__name__}: it has {', '.join(known)}")
     return known[name].value
 
 

@@ -108,7 +108,7 @@ class Message(dict[int, list[Any]]):
         try:
             return [value.decode() for value in self[number] or [b""]][-1]
         except (AttributeError, UnicodeDecodeError):
-            raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None
+            raise InvalidInput(f"{NOT_ONNX}: a name in it is not text") from None
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:

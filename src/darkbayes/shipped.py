@@ -209,7 +209,7 @@ def _listed(ports: dict[str, Port]) -> str:
 def _model_file(path: Path) -> Path:
     if path.is_dir():
         if not (path / MODEL).is_file():
-            raise RunError(f"{path} holds no {MODEL}: it is no run of `darkbayes fit`, or one that did not finish")
+            raise RunError(f"{path} holds no {MODEL}: it is not a run of `darkbayes fit`, or one that did not finish")
         return path / MODEL
     if not path.is_file():
         raise RunError(f"{path} is not there: name a run's folder or an ONNX file")

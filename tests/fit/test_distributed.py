@@ -95,9 +95,13 @@ def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "environment", "message"),
     [
-        (("nowhere", 2, 0), {}, "--coordinator nowhere is no address: write HOST:PORT"),
+        (("nowhere", 2, 0), {}, "--coordinator nowhere is not an address: write HOST:PORT"),
         (("localhost:1", 2, 2), {}, "--process 2 of --processes 2: count from 0 to 1"),
-        ((), {"JAX_COORDINATOR_ADDRESS": "localhost:1", "JAX_PROCESS_ID": "one"}, "'one' in the environment is no num"),
+        (
+            (),
+            {"JAX_COORDINATOR_ADDRESS": "localhost:1", "JAX_PROCESS_ID": "one"},
+            "'one' in the environment is not a num",
+        ),
         ((), {}, "this process does not find the others .*: start it by srun, mpirun or as a JobSet, or give --coord"),
     ],
 )

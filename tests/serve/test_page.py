@@ -206,7 +206,7 @@ def test_an_image_can_be_opened(opened):
     change(page, ("bars", "aleatoric"), lambda: page.locator("#file").set_input_files(file))
     bad = {"name": "bar.txt", "mimeType": "text/plain", "buffer": b"no image"}
     page.locator("#file").set_input_files(bad)
-    expect(page.locator("#problem")).to_contain_text("bar.txt is no image")
+    expect(page.locator("#problem")).to_contain_text("bar.txt is not an image")
 
 
 @pytest.mark.parametrize("name", ["houses", "pair", "flowers", "field", "digits"])

@@ -62,7 +62,7 @@ def test_columns_of_no_use_are_left_out_with_the_reason():
         "same": "every row has the same value",
         "zero": "every row has the same value",
         "none": "every value is missing",
-        "name": "it is text and almost every row has another value, as names and identifiers have",
+        "name": "text that differs in almost every row, as names and identifiers do",
         "mine": "you asked to leave it out",
     }
     assert "'same', 'zero' are left out: every row has the same value" in found.notes

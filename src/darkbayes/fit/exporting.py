@@ -56,7 +56,7 @@ def export_folder(
     if path.is_dir():
         raise InvalidInput(f"--out {path} is a folder: name a file")
     if path.suffix.lower() != SUFFIXES[kind]:
-        raise InvalidInput(f"--out {path} would be no {kind} file by its name: let it end in {SUFFIXES[kind]}")
+        raise InvalidInput(f"{path} does not end in {SUFFIXES[kind]}: name a file that does")
     whole = "backbone" in read_json(folder / "fit.json")
     after = " of what comes after the backbone" if whole else ""
     if kind == "torch":

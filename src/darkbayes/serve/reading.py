@@ -223,7 +223,7 @@ def _decoded(image: str, schema: ImageSchema) -> np.ndarray:
         with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             height, width = opened.size
     except Exception:  # Pillow raises whatever its readers stumble over.
-        raise ValueError("is no PNG or JPEG") from None
+        raise ValueError("is not a PNG or JPEG") from None
     if height * width > MOST_PIXELS:
         raise ValueError(f"has {height * width:,} pixels, more than {MOST_PIXELS:,}")
     try:

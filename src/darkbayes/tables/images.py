@@ -302,7 +302,7 @@ def _pillow() -> Any:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What Pillow raises on files that are no images, or broken ones."""
+    """What Pillow raises on files that are not images, or broken ones."""
     return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
 
 

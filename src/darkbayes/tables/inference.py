@@ -191,7 +191,7 @@ class _Inputs:
             if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
                 return "it is free text, which is not used unless it is named as text"
             if len(counts) > DISTINCT * there:
-                return "it is text and almost every row has another value, as names and identifiers have"
+                return "text that differs in almost every row, as names and identifiers do"
         frequent = sorted(counts, key=lambda value: (-counts[value], value))
         kept = frequent[:MOST_CATEGORIES]
         if len(frequent) > MOST_CATEGORIES:
