@@ -101,7 +101,7 @@ def _json(path: Path, encoding: str | None) -> Loaded:
             raise InvalidInput(f"{path} has columns of {min(lengths)} to {max(lengths)} rows: make them equally long")
         return Loaded(list(content), [objects(part) for part in content.values()], notes)
     if not _records(content):
-        raise InvalidInput(f"{path} is JSON, but no table: write a list of objects, one for each row")
+        raise InvalidInput(f"{path} is JSON, but not a table: write a list of objects, one for each row")
     names = list(dict.fromkeys(name for row in content for name in row))
     return Loaded(names, [objects([row.get(name) for row in content]) for name in names], notes)
 
