@@ -81,14 +81,14 @@ def problems(thing: Any) -> Iterator[str]:
 
 def main() -> None:
     """Print what is missing, and fail if anything is."""
-    found = {
+    missing = {
         f"{thing.__module__}.{thing.__qualname__}: {problem}"
         for _, thing in public_things()
         if hasattr(thing, "__qualname__")
         for problem in problems(thing)
     }
-    if found:
-        sys.exit("\n".join(sorted(found)))
+    if missing:
+        sys.exit("\n".join(sorted(missing)))
 
 
 if __name__ == "__main__":

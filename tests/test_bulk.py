@@ -186,13 +186,13 @@ class TestPredictor:
         assert skipping(bad.slice(1, 1)).num_rows == 0
 
     def test_what_it_cannot_do_is_said_first(self, run, houses, tmp_path):
-        for how, told in (
+        for how, message in (
             ({"keep": "id"}, r"list of names, not 'id'"),
             ({"keep": ["mean"]}, "keep names 'mean'"),
             ({"level": 1.5}, "level"),
             ({"on_bad": "mend"}, "on_bad must be"),
         ):
-            with pytest.raises(InvalidInput, match=told):
+            with pytest.raises(InvalidInput, match=message):
                 Predictor(run, **how)
         with pytest.raises(InvalidInput, match="no column 'key'"):
             Predictor(run, keep=["key"])(houses)

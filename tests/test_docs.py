@@ -66,7 +66,7 @@ class Block(NamedTuple):
 def blocks(name: str) -> list[Block]:
     text = (ROOT / name).read_text(encoding="utf-8")
     return [
-        Block(found[2], found[3], text.count("\n", 0, found.start(3)) + 1, found[1]) for found in FENCE.finditer(text)
+        Block(match[2], match[3], text.count("\n", 0, match.start(3)) + 1, match[1]) for match in FENCE.finditer(text)
     ]
 
 

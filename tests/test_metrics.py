@@ -135,8 +135,8 @@ def test_kl_mixture_is_a_trapezoidal_rule_over_its_reach() -> None:
     y = 0.5 + 0.8 * np.array([-1.5, 0.0, 1.5])
     log_p, log_q = stats.norm.logpdf(y, 0.5, 0.8), stats.norm.logpdf(y, -1.0, 1.7)
     expected = integrate.trapezoid(np.exp(log_p) * (log_p - log_q), y)
-    found = metrics.kl_mixture(gaussian(0.5, 0.8), gaussian(-1.0, 1.7), nodes=3, reach=1.5)
-    assert found == pytest.approx(expected, rel=1e-9)
+    actual = metrics.kl_mixture(gaussian(0.5, 0.8), gaussian(-1.0, 1.7), nodes=3, reach=1.5)
+    assert actual == pytest.approx(expected, rel=1e-9)
 
 
 def test_kl_mixture_adds_outputs_and_averages_examples() -> None:

@@ -154,11 +154,11 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
 
 
-def write_arrays(path: Path, arrays: dict[str, Any], told: dict[str, str] | None = None) -> None:
-    """Write named arrays as a safetensors file, which may say something of itself in words (`read_told`)."""
+def write_arrays(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write named arrays as a safetensors file, which may say something of itself in words (`read_metadata`)."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(plain, told))
+    write_bytes(path, safetensors.numpy.save(plain, metadata))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -171,7 +171,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
 
 
-def read_told(path: Path) -> dict[str, str]:
+def read_metadata(path: Path) -> dict[str, str]:
     """What a safetensors file says of itself; nothing if it is none, or says nothing."""
     try:
         with safetensors.safe_open(path, "np") as file:

@@ -129,7 +129,7 @@ def agreed(value: int) -> int:
         return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
-def told(value: Any) -> Any:
+def broadcast(value: Any) -> Any:
     """The first process's value, of what JSON can hold; what others give does not count."""
     text = json.dumps(value).encode()
     length = agreed(len(text))

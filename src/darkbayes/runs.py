@@ -57,8 +57,8 @@ from darkbayes.files import (
     write_json,
     write_text,
 )
-from darkbayes.mesh import laid, whole
-from darkbayes.processes import agreed, attempt, first, told
+from darkbayes.mesh import gathered, laid
+from darkbayes.processes import agreed, attempt, broadcast, first
 from darkbayes.student.following import follow
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, steps_of
 from darkbayes.student.many import SideBySide
@@ -114,7 +114,7 @@ class Run:
 
     def _check_shared(self) -> None:
         """Refuse a folder that is not one and the same for all processes."""
-        mark = self.path / told(f".{uuid.uuid4().hex}.{os.getpid()}{ASIDE}")
+        mark = self.path / broadcast(f".{uuid.uuid4().hex}.{os.getpid()}{ASIDE}")
         self._by_first(mark.touch)
 
         def look() -> None:
@@ -201,7 +201,7 @@ class Run:
         state, start = parts.init(key), 0
         save, stored = save_checkpoint, None
         if self._shared:
-            save, steps_there = save_shards, told(checkpoint_steps(checkpoint) if self.first else None)
+            save, steps_there = save_shards, broadcast(checkpoint_steps(checkpoint) if self.first else None)
             stored, _ = attempt(lambda: load_checkpoint(checkpoint, state, steps_there))
         else:
             stored = load_checkpoint(checkpoint, state)
@@ -237,7 +237,7 @@ class Run:
             state, _ = follow(parts, begin(parts, key, state), steps, deadline=deadline, label=label, watch=watch)
             keep_lines()
         save(checkpoint, state, steps_of(state.teacher.step))
-        state = state if self.mesh is None else whole(state)
+        state = state if self.mesh is None else gathered(state)
 
         def conclude() -> None:
             write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
@@ -255,7 +255,7 @@ class Run:
         if not (agreed(there) if self._shared else there):
             decided = compute()  # By all, who may have to do it together.
             self._by_first(lambda: write_json(path, decided))
-        return told(read_json(path) if self.first else None) if self._shared else read_json(path)
+        return broadcast(read_json(path) if self.first else None) if self._shared else read_json(path)
 
     def tune(
         self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any

@@ -158,8 +158,8 @@ def files_in(folder: Path) -> set[str]:
 
 
 def assert_digits(images) -> None:
-    for found, expected in zip(images, ARRAYS, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for image, expected in zip(images, ARRAYS, strict=True):
+        np.testing.assert_array_equal(image, expected)
     assert images.train_x.dtype == images.test_x.dtype == np.uint8
     assert images.train_y.dtype == images.test_y.dtype == np.int64
 

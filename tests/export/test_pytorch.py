@@ -114,7 +114,7 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
     np.testing.assert_allclose(outputs(written, x), student.network.apply(params, x), rtol=1e-5, atol=1e-5)
     write_arrays(tmp_path / "student.safetensors", db.export.to_arrays(student.network, params))
     stored = read_arrays(tmp_path / "student.safetensors")
-    written.load_state_dict({name: torch.tensor(of) for name, of in stored.items()}, strict=True)
+    written.load_state_dict({name: torch.tensor(array) for name, array in stored.items()}, strict=True)
 
 
 def test_a_chain_begins_from_the_modules_weights() -> None:

@@ -185,7 +185,9 @@ def test_notes_tell_what_is_unlike_the_data_seen(houses):
     [(3, "3"), (3.0, "3"), (True, "true"), (" red ", "red"), ("NA", None), (10**400, "1" + "0" * 400)],
 )
 def test_categories_are_called_as_tables_call_them(houses, value, meant):
-    first, second = (houses.post("/predict", json={"rows": [HOUSE | {"colour": of}]}).json() for of in (value, meant))
+    first, second = (
+        houses.post("/predict", json={"rows": [HOUSE | {"colour": colour}]}).json() for colour in (value, meant)
+    )
     assert first["predictions"] == second["predictions"]
 
 

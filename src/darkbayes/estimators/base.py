@@ -18,7 +18,7 @@ from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import Backbone, to_onnx
-from darkbayes.files import read_told, write_arrays
+from darkbayes.files import read_metadata, write_arrays
 from darkbayes.fit import (
     Options,
     Start,
@@ -282,7 +282,7 @@ class DistilledEstimator(BaseEstimator):
         """A fitted estimator from a file that `save` wrote."""
         if not (path := Path(path)).is_file():
             raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
-        about = json.loads(read_told(path).get(ESTIMATOR, "{}"))
+        about = json.loads(read_metadata(path).get(ESTIMATOR, "{}"))
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
             raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")

@@ -265,7 +265,7 @@ class _Plan(NamedTuple):
         make = Distillation if isinstance(queries, TableQueries) else distillation
         near = queries.near() if isinstance(queries, TableQueries) else queries
         parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
-        return dataclasses.replace(parts, updates=sharing.whole(updates)), turns * updates
+        return dataclasses.replace(parts, updates=sharing.count(updates)), turns * updates
 
     def on_all_rows(self, choices: dict[str, Any]) -> tuple[Distillation, int]:
         """The same of a chain on all rows."""

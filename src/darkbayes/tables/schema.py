@@ -41,7 +41,7 @@ class Coded:
 
     To numpy it is an array of strings and None.
 
-    >>> colours = Coded.of(np.asarray(["red", None, "red"], object))
+    >>> colours = Coded.from_values(np.asarray(["red", None, "red"], object))
     >>> colours.names.tolist(), colours.codes.tolist(), colours[1:].tolist()
     (['red', None], [0, 1, 0], [None, 'red'])
     """
@@ -53,7 +53,7 @@ class Coded:
     dtype: ClassVar[Any] = np.dtype(object)
 
     @classmethod
-    def of(cls, values: Any) -> "Coded":
+    def from_values(cls, values: Any) -> "Coded":
         """Those of an array, unless they are coded."""
         if isinstance(values, cls):
             return values
@@ -251,7 +251,7 @@ class TableSchema:
                 done += 1
         flat, starts = encoded.reshape(-1), np.arange(len(encoded)) * encoded.shape[1]
         for column in self.categories:
-            texts = Coded.of(frame[column.name])
+            texts = Coded.from_values(frame[column.name])
             names = [*column.categories, ""] if column.flagged else list(column.categories)
             inputs = {name: place for place, name in enumerate(names, done)}
             places = np.asarray([inputs.get(name or "", -1) for name in texts.names.tolist()], np.int64)
@@ -275,7 +275,7 @@ class TableSchema:
         for column in self.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                values = Coded.of(values)
+                values = Coded.from_values(values)
                 apart = np.flatnonzero(~values.are({*column.categories, *[None] * column.flagged}))
             else:
                 values = np.asarray(values, np.float64)

@@ -48,7 +48,7 @@ class Unlike:
         for column in self._schema.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                counts = Coded.of(values).counts()
+                counts = Coded.from_values(values).counts()
                 missing = counts.pop(None, 0)
                 new = {text: count for text, count in counts.items() if text not in column.categories}
                 if new:
