@@ -43,7 +43,12 @@ class Scores:
         self._root: dict[str, bool] = {}
 
     def add(self, prediction: Any, y: Any) -> None:
-        """Count the predictions of some more rows, of which `y` is true, in the prediction's unit."""
+        """Count some more rows.
+
+        Args:
+            prediction: what was predicted of them.
+            y: what is true of them, in the prediction's unit.
+        """
         self._number += len(y)
         for name, rows in prediction.row_scores(y).items():
             values = np.asarray(rows.values, np.float64)
@@ -75,7 +80,14 @@ class Scores:
         return result
 
     def rows(self, method: str) -> list[dict[str, Any]]:
-        """The scores of a method as rows of results; standard errors are over the examples."""
+        """The scores as rows of results; standard errors are over the examples.
+
+        Args:
+            method: what the rows name as scored.
+
+        Returns:
+            A dict for each score.
+        """
         about, scores = {"examples": self._number, "trials": 1}, self.result()
         named = [(metric, {"mean": score.value, "se": score.error}) for metric, score in scores.items()]
         return [{"method": method, "metric": metric} | score | about for metric, score in named]

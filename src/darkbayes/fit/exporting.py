@@ -25,7 +25,14 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
 
 
 def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
-    """The student of a finished fit, its weights and its schema; of one on a backbone, the part after it."""
+    """The student of a finished fit; of one on a backbone, the part after it.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        The student, its weights and its schema.
+    """
     schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
     stored = facts["options"]
     # Before there was a choice of heads there was one, which is now the last; and students had one activation.
@@ -44,10 +51,17 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
 def export_folder(
     folder: Path, kind: str, out: Path | None = None, *, int8: bool = False, on: Path | None = None
 ) -> list[str]:
-    """Write the student of a finished fit as one of `SUFFIXES`; returns what was done, in words.
+    """Write the student of a finished fit as a file.
 
-    The file is ``student`` in the folder unless `out` names another. With `int8` ONNX has its weights in eight bits;
-    what that loses is measured `on` a table with the target, or images by class, if one is given.
+    Args:
+        folder: the run's folder.
+        kind: one of `SUFFIXES`.
+        out: the file; ``student`` in the folder by default.
+        int8: whether ONNX has its weights in eight bits.
+        on: a table with the target, or images by class, to measure on what that loses; by default the rows held out.
+
+    Returns:
+        What was done, in words.
     """
     if kind not in SUFFIXES:
         raise InvalidInput(f"kind must be one of {', '.join(SUFFIXES)}, not {kind!r}")

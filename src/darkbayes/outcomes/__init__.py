@@ -39,4 +39,4 @@ else:
 
     def __dir__():
         heads = (vars(importlib.import_module(f"{__name__}.heads.{module}")) for module in HEADS)
-        return sorted({name for part in (globals(), *heads) for name in own(part)})
+        return own(globals(), *(name for head in heads for name in own(head) if name[0].isupper()))

@@ -62,7 +62,14 @@ def rank(rows: int, level: float) -> int:
 
 
 def calibrated(scores: np.ndarray, level: float) -> Guarantee:
-    """The guarantee that rows give, of each output by itself, by the scores of their truths ``[rows, outputs]``.
+    """The guarantee that rows give which nothing was learned from, of each output by itself.
+
+    Args:
+        scores: how far the truths lie from what was predicted, ``[rows, outputs]`` (`Prediction.strangeness`).
+        level: the share of new rows whose truth is to be held.
+
+    Returns:
+        The guarantee.
 
     >>> round(calibrated(np.arange(20.0)[:, None], 0.9).bounds[0], 6)
     18.000018

@@ -72,6 +72,7 @@ class Column:
     """The values of one column."""
 
     kind: Literal["number", "text", "boolean", "date", "words", "unusable"]
+    """What its values are."""
     values: np.ndarray
     """float64 for numbers and dates; strings and None for text and truth values; nothing if it is unusable."""
     problem: str = ""

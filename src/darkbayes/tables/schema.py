@@ -91,16 +91,19 @@ class Number:
     """A column of numbers."""
 
     name: str
+    """What it is called in the file."""
     center: float
+    """What is subtracted."""
     scale: float
-    """What is subtracted, and what it is divided by; the scale is never zero."""
+    """What the rest is divided by, never zero."""
     fill: float
     """The median, which stands in for a missing value."""
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
     low: float
+    """The least value that was seen."""
     high: float
-    """The range that was seen."""
+    """The largest one."""
     whole: bool
     """Whether all values were whole numbers."""
 
@@ -120,7 +123,9 @@ class Category:
     """A column of categories."""
 
     name: str
+    """What it is called in the file."""
     categories: tuple[str, ...]
+    """Those that the model knows."""
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
 
@@ -149,6 +154,7 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
+    """What the network reads, in the order of the file."""
     target: Any
     """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -294,12 +300,17 @@ class ImageSchema:
     """Images of one size, ``[channels, height, width]`` with values from 0 to 255, and their classes."""
 
     channels: int
+    """1 for grey, 3 for colours."""
     height: int
+    """In pixels."""
     width: int
+    """In pixels."""
     center: float
+    """What is subtracted from every value."""
     scale: float
-    """What is subtracted from every value, and what it is divided by."""
+    """What the rest is divided by."""
     target: Any
+    """What is predicted: the classes."""
     crop: bool = False
     """Whether images of another size are scaled until they cover this one, and cut; those of older files are
     stretched."""
@@ -336,7 +347,14 @@ def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
 
 
 def schema_to_dict(schema: Any) -> dict[str, Any]:
-    """A schema, or a part of one, as JSON holds it."""
+    """A schema as JSON holds it.
+
+    Args:
+        schema: a schema, or a part of one.
+
+    Returns:
+        Dicts, lists, texts and numbers.
+    """
     name = next(name for name, kind in _KINDS.items() if type(schema) is kind)
 
     def plain(value: Any) -> Any:
@@ -348,7 +366,13 @@ def schema_to_dict(schema: Any) -> dict[str, Any]:
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
-    """What `schema_to_dict` stored.
+    """A schema from what `schema_to_dict` made of it.
+
+    Args:
+        stored: that dict.
+
+    Returns:
+        The schema, or the part of one.
 
     >>> column = Category("colour", ("blue", "red"), flagged=False)
     >>> schema_from_dict(schema_to_dict(column)) == column

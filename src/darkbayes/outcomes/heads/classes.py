@@ -108,6 +108,7 @@ class Softmax(Likelihood):
     """Classes 0 .. K-1; the outputs are logits."""
 
     num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
+    """K."""
 
     @property
     def width(self) -> int:
@@ -142,7 +143,9 @@ class SoftmaxHead(Head):
     learns_from: ClassVar[type[Distribution]] = Categorical
 
     num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
+    """Classes 0 .. K-1."""
     decompose: bool = False
+    """Whether one more output stands for the aleatoric part of the entropy."""
     temperature: float = eqx.field(converter=partial(require_positive, "temperature"), default=1.0)
 
     @property
