@@ -1,8 +1,8 @@
 """Whether all that is documented, or reachable from the front door, says what its arguments are and what it returns.
 
 A function names every parameter under ``Args:`` and has ``Returns:`` unless it returns None. A class does the same for
-its constructor, or has a string under each field, or names it in its docstring. Those whose methods users call do so for
-each that takes something.
+its constructor, or has a string under each field, or names it in its docstring; those whose methods users call, for
+each of these that takes something.
 """
 
 import ast
