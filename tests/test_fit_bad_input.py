@@ -302,7 +302,7 @@ def test_a_run_folder_that_is_none_is_refused(command, tmp_path, refused):
     assert "nowhere is not there: name" in refused(command, "nowhere", *source)
     message = refused(command, "data.csv", *source)
     assert (
-        "data.csv is refused: it is damaged or no ONNX file" in message
+        "data.csv is refused: it is damaged or not an ONNX file" in message
         or "data.csv is a file: name the folder" in message
     )
 

@@ -37,7 +37,7 @@ OPERATORS = """
     Softplus Softsign Split Sqrt Squeeze Sub Sum Tanh ThresholdedRelu Transpose Unsqueeze Where Xor
 """
 """What a student may be made of, and the network whose features it reads: nothing that makes much of a small file."""
-NOT_ONNX = "it is damaged or no ONNX file"
+NOT_ONNX = "it is damaged or not an ONNX file"
 NUMBER = f"{NOT_ONNX}: it has a number where more should be"
 
 

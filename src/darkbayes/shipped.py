@@ -72,7 +72,7 @@ class Shipped:
         for name, port in described.outputs.items():
             kinds = (np.bool_,) if name in self.schema.target.truth_values else (np.float32, np.float64)
             if port.dtype not in kinds or not port.shape or port.shape[0] is not None:
-                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and no number for each row")
+                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and not a number for each row")
 
     def _check_answers(self, described: Described) -> None:
         """Refuse a graph that does not run, or whose answers are not what it says they are."""

@@ -318,7 +318,7 @@ def test_a_csv_that_cannot_be_read_is_refused(houses, body, words):
         ([["0"] * 8] * 8, "something else than numbers"),
         ([[True] * 8] * 8, "something else than numbers"),
         ([[256] * 8] * 8, "below 0 or above 255"),
-        ("not base64!", "no base64"),
+        ("not base64!", "not base64"),
         ("AAAA", "no PNG or JPEG"),
         (picture((8, 8), "GIF"), "no PNG or JPEG"),
         (picture((5000, 5000)), "25,000,000 pixels"),

@@ -358,7 +358,7 @@ def _check(backbone: Backbone, images: np.ndarray, wanted: np.ndarray) -> None:
         from darkbayes.export.graph import OPSET
 
         remedy = f"export it with a batch of any length (dynamic_axes), and opset_version={OPSET}"
-        raise InvalidInput(f"it does not compute of several images at once what it does of each: {remedy}")
+        raise InvalidInput(f"it computes something else for several images at once than for each: {remedy}")
 
 
 def _listed(numbers: Sequence[float]) -> str:

@@ -104,7 +104,7 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     write_bytes(path, small)
     size = f"{path}: {len(small):,} bytes instead of {len(content):,}"
     if schema.target.guarantee is not None:
-        size += "; its guarantee was calibrated with weights in full, and evaluate tells what is left of it"
+        size += "; its guarantee was calibrated with weights in full precision; evaluate shows what is left of it"
     if loss is None:
         return [size, "what this loses was not measured as it was fitted: measure it with --on FILE"]
     where = "the rows held out" if on is None else on

@@ -83,7 +83,9 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     bounds = np.sort(scores, axis=0)[rank(rows, level) - 1] * (1 + ROUNDING)
     if not np.isfinite(bounds).all():
         share = 1 - np.isfinite(scores).all(axis=1).mean()
-        raise InvalidInput(f"guarantee {level:g} cannot be given: of {share:.0%} of the rows nothing finite is said")
+        raise InvalidInput(
+            f"guarantee {level:g} cannot be given: of {share:.0%} of the rows nothing finite is predicted"
+        )
     return Guarantee(level, rows, tuple(bounds.tolist()))
 
 

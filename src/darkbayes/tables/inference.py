@@ -177,7 +177,7 @@ class _Inputs:
         counts = np.array_equal(values - values[0], table.lines - table.lines[0])
         through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
         if through or _NAMED_SO.fullmatch(name.strip()):
-            return "every row has another whole number, as identifiers have"
+            return "every row has a different whole number, as identifiers do"
         return None
 
     @staticmethod

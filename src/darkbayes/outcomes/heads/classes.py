@@ -80,7 +80,9 @@ class Categorical(Distribution):
             raise InvalidInput(f"it must return probabilities [rows, classes], not {given}: use its predict_proba")
         wrong = np.flatnonzero((probs < 0).any(axis=1) | (np.abs(probs.sum(axis=1) - 1.0) > SUM_ERROR))
         if wrong.size:
-            raise InvalidInput(f"row {wrong[0]} has {probs[wrong[0]]}, no probabilities: apply a softmax to logits")
+            raise InvalidInput(
+                f"row {wrong[0]} has {probs[wrong[0]]}, which are not probabilities: apply a softmax to logits"
+            )
         probs = probs / probs.sum(axis=1, keepdims=True)
         return cls(jnp.asarray(np.log(np.maximum(probs, np.finfo(np.float32).tiny)), jnp.float32))
 
