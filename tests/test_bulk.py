@@ -278,7 +278,7 @@ def test_ray_predicts_every_row_once_though_a_worker_dies(tmp_path, run, parts, 
         assert os.path.exists(marker)
         assert len(list(out.iterdir())) == 3
         check_once(pq.read_table(out), run, houses)
-        with pytest.raises(InvalidInput, match="is there: name another"):
+        with pytest.raises(InvalidInput, match="already exists: name another"):
             darkbayes.ray.predict(run, parts, out)
     finally:
         ray.shutdown()

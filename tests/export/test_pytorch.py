@@ -151,7 +151,7 @@ HOOKED.register_forward_hook(lambda module, given, made: made * 2)
     [
         (nn.BatchNorm1d(3), "layer 1, BatchNorm1d.* no posterior is defined: replace it by GroupNorm or LayerNorm"),
         (nn.BatchNorm2d(3).eval(), "fuse_conv_bn_eval"),
-        (nn.LSTM(3, 3), "none that is known here: use Linear, Conv2d"),
+        (nn.LSTM(3, 3), "is not known here: use Linear, Conv2d"),
         (Calls(lambda x: x + 1), "add.* not known here: use a sum"),
         (Calls(lambda x: torch.flatten(x, 2)), "flatten.* not known here"),
         (Calls(lambda x: x if x.sum() > 0 else -x), "cannot be traced.*without branches"),

@@ -124,7 +124,7 @@ def test_scales_and_ranges_are_those_of_all_rows_that_train(columns: dict[str, A
     held = np.asarray([int(place.split()[1]) - 1 for place in stored.places])
     train = np.setdiff1d(np.arange(ROWS), held)
     assert stored.rows.number == len(train)
-    assert "as identifiers have" in stored.schema.ignored["number"]  # pyright: ignore[reportAttributeAccessIssue]
+    assert "as identifiers do" in stored.schema.ignored["number"]  # pyright: ignore[reportAttributeAccessIssue]
     for column in stored.schema.columns:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(column, Number):
             values = columns[column.name][train]
