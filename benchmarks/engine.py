@@ -27,7 +27,8 @@ from benchmarks.common import Rows, announced, median_row, say, with_bar
 from benchmarks.images import IMAGES, Images, our_steps
 from benchmarks.shapes import SHAPES, Shape
 from darkbayes.errors import Divergence
-from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.model import Posterior, mlp
+from darkbayes.model.priors import GaussianPrior
 from darkbayes.student import Distillation, Settings, Student, distillation
 from darkbayes.student.queries import jitter, uniform_box
 from darkbayes.teacher import minibatch_chain

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from darkbayes.model import GaussianPrior, Posterior, by_products, computed_in, resnet
+from darkbayes.model import Posterior, by_products, computed_in, resnet
+from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes.heads.classes import Softmax
 from darkbayes.teacher import minibatch_chain
 from darkbayes.teacher.chain import MinibatchChain, burn, raise_on_failure, start_chains

@@ -33,15 +33,15 @@ def rows(*, seed: int, quiet: bool, turns: int = 7, seconds: float = 5.0) -> lis
     """Steps of all chains a second of one process and of two, and how many times as fast two are."""
     if len(os.sched_getaffinity(0)) < 2:
         raise InvalidInput("this machine lends one core: the benchmark needs two")
-    found: dict[int, list[list[float]]] = {1: [], 2: []}
+    speeds: dict[int, list[list[float]]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(turns):
             for number in (1, 2) if turn % 2 else (2, 1):
-                found[number].append(measured(number, seed, seconds, Path(scratch)))
-            say(f"turn {turn + 1}: {found[1][-1]} against {found[2][-1]} steps a second", quiet=quiet)
+                speeds[number].append(measured(number, seed, seconds, Path(scratch)))
+            say(f"turn {turn + 1}: {speeds[1][-1]} against {speeds[2][-1]} steps a second", quiet=quiet)
     result = []
     for k, loop in enumerate(LOOPS):
-        one, two = ([rates[k] for rates in found[number]] for number in (1, 2))
+        one, two = ([rates[k] for rates in speeds[number]] for number in (1, 2))
         result += [median_row(f"{loop}, 1 process", "steps_per_s", one)]
         result += [median_row(f"{loop}, 2 processes", "steps_per_s", two)]
         ratios = [fast / slow for slow, fast in zip(one, two, strict=True)]
@@ -118,6 +118,6 @@ if __name__ == "__main__":
 
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
-    found = measure(int(seed), float(seconds))
+    speeds = measure(int(seed), float(seconds))
     if processes.first():
-        write_json(Path(out), found)
+        write_json(Path(out), speeds)

@@ -29,7 +29,8 @@ from benchmarks import toy
 from benchmarks.common import say, with_bar
 from darkbayes import metrics
 from darkbayes.data import as_data, load, standard_splits, toy2d
-from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.model import Posterior, mlp
+from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes import Prediction
 from darkbayes.outcomes.heads.number import GaussianSampledNoise
 from darkbayes.predict import predict_average, predict_draws

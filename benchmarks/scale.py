@@ -92,12 +92,12 @@ def large(step: float, lesson: float, on: Hosts = HOSTS) -> list[dict[str, Any]]
     whole = share * GRADIENTS * gradient + summed / on.bytes_per_s + GRADIENTS * on.latency_s
     # Minibatches: a chain on each core of each host, all of which see the pools that the host reads from its own disk.
     chains = on.hosts * on.cores
-    told = SINGLE * QUERIES * OUTPUTS
-    computed = on.batch * gradient + lesson + told * chains / on.bytes_per_s + on.latency_s
+    answers = SINGLE * QUERIES * OUTPUTS
+    computed = on.batch * gradient + lesson + answers * chains / on.bytes_per_s + on.latency_s
     read = on.batch / REUSE * SINGLE * (on.columns + 1) / on.disk_bytes_per_s
     schemes = {
-        "all rows, 8 chains": (on.updates * (whole + lesson), summed + told * groups),
-        "minibatches, a chain a core": (on.updates * max(computed, read), told * chains),
+        "all rows, 8 chains": (on.updates * (whole + lesson), summed + answers * groups),
+        "minibatches, a chain a core": (on.updates * max(computed, read), answers * chains),
     }
     result = []
     for name, (total, sent) in schemes.items():

@@ -2,7 +2,8 @@
 
 import jax.numpy as jnp
 
-from darkbayes.model import GaussianPrior, Posterior, mlp
+from darkbayes.model import Posterior, mlp
+from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes.heads.classes import Softmax
 from darkbayes.types import Array
 

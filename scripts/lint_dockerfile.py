@@ -93,7 +93,7 @@ def _of_one(instruction: Instruction, stages: set[str], root: Path, patterns: li
     _, name, rest = instruction
     words = instruction.words
     if not KNOWN.fullmatch(name):
-        return [f"{name or rest} is no instruction"]
+        return [f"{name or rest} is not an instruction"]
     if not words:
         return [f"{name} says nothing"]
     if name == "FROM" and words[0] not in stages:

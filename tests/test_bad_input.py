@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -186,13 +186,13 @@ class TestPredictor:
         assert skipping(bad.slice(1, 1)).num_rows == 0
 
     def test_what_it_cannot_do_is_said_first(self, run, houses, tmp_path):
-        for how, told in (
+        for how, message in (
             ({"keep": "id"}, r"list of names, not 'id'"),
             ({"keep": ["mean"]}, "keep names 'mean'"),
             ({"level": 1.5}, "level"),
             ({"on_bad": "mend"}, "on_bad must be"),
         ):
-            with pytest.raises(InvalidInput, match=told):
+            with pytest.raises(InvalidInput, match=message):
                 Predictor(run, **how)
         with pytest.raises(InvalidInput, match="no column 'key'"):
             Predictor(run, keep=["key"])(houses)
@@ -278,7 +278,7 @@ def test_ray_predicts_every_row_once_though_a_worker_dies(tmp_path, run, parts, 
         assert os.path.exists(marker)
         assert len(list(out.iterdir())) == 3
         check_once(pq.read_table(out), run, houses)
-        with pytest.raises(InvalidInput, match="is there: name another"):
+        with pytest.raises(InvalidInput, match="already exists: name another"):
             darkbayes.ray.predict(run, parts, out)
     finally:
         ray.shutdown()

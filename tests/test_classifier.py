@@ -44,8 +44,8 @@ def test_probabilities_are_of_the_labels_that_were_given(classifier: db.Distille
     assert classifier.log_score(frame, labels) == pytest.approx(
         np.log(probs[np.arange(300), (labels == "dear") * 1]).mean()
     )
-    told, parts = classifier.predict_dist(frame), classifier.decompose(frame)
-    np.testing.assert_allclose(told.probs, probs, rtol=1e-5)
+    prediction, parts = classifier.predict_dist(frame), classifier.decompose(frame)
+    np.testing.assert_allclose(prediction.probs, probs, rtol=1e-5)
     np.testing.assert_allclose(parts.total, -(probs * np.log(probs)).sum(axis=1), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
     with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):

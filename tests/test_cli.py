@@ -140,7 +140,7 @@ def test_a_report_of_no_run_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["report", str(tmp_path)])
     assert stop.value.code == 2
-    assert "is no finished run" in capsys.readouterr().err
+    assert "is not a finished run" in capsys.readouterr().err
 
 
 def test_a_run_that_diverges_says_so_and_exits_with_1(tmp_path, capsys, monkeypatch):
@@ -184,3 +184,11 @@ def test_help_shows_examples(capsys):
         cli.main(["--help"])
     assert stop.value.code == 0
     assert "darkbayes reproduce toy2d --preset quick" in capsys.readouterr().out
+
+
+def test_the_help_of_an_option_is_one_paragraph_as_wide_as_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--help"])
+    line = "SQLite or DuckDB; a folder of Parquet files; or one with a subfolder of images for each class"
+    assert line in capsys.readouterr().out

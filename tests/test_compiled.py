@@ -61,8 +61,8 @@ def test_a_second_process_compiles_nothing_until_an_entry_is_damaged(tmp_path: P
 
 def test_what_somebody_chose_for_jax_stays(tmp_path: Path) -> None:
     theirs = f"jax.config.update('jax_compilation_cache_dir', {str(tmp_path / 'theirs')!r})"
-    told = in_a_process(tmp_path, theirs)
-    assert (told["folder"], told["after"]) == (None, str(tmp_path / "theirs"))
+    answer = in_a_process(tmp_path, theirs)
+    assert (answer["folder"], answer["after"]) == (None, str(tmp_path / "theirs"))
     assert not (tmp_path / "darkbayes").exists()
 
 

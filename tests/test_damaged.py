@@ -189,10 +189,10 @@ CRAFTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an input of another type": (lambda model: element(model, TensorProto.FLOAT), "it reads numbers float32"),
     "an input of no type": (lambda model: element(model, TensorProto.BFLOAT16), "of the type 16"),
     "an output too few": (lambda model: model.graph.output.pop(0), "does not compute mean"),
-    "an output of strings": (output_of(TensorProto.STRING), "no number for each row"),
-    "an output of truth values": (output_of(TensorProto.BOOL), "no number for each row"),
+    "an output of strings": (output_of(TensorProto.STRING), "not a number for each row"),
+    "an output of truth values": (output_of(TensorProto.BOOL), "not a number for each row"),
     "an output without a shape": (missing_shape, "no type and shape"),
-    "an output of seven rows": (loose_output, "no number for each row"),
+    "an output of seven rows": (loose_output, "not a number for each row"),
     "a circle": (endless, "not an ONNX model that can run here"),
 }
 

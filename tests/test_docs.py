@@ -66,7 +66,7 @@ class Block(NamedTuple):
 def blocks(name: str) -> list[Block]:
     text = (ROOT / name).read_text(encoding="utf-8")
     return [
-        Block(found[2], found[3], text.count("\n", 0, found.start(3)) + 1, found[1]) for found in FENCE.finditer(text)
+        Block(match[2], match[3], text.count("\n", 0, match.start(3)) + 1, match[1]) for match in FENCE.finditer(text)
     ]
 
 
@@ -271,10 +271,20 @@ def test_the_short_table_has_the_paper_beside_our_student(script, tmp_path, monk
 
 
 def test_links_between_documents_lead_somewhere():
-    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+    for path in (ROOT / "docs").rglob("*.md"):
         for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", path.read_text(encoding="utf-8")):
             target = (path.parent / link.partition("#")[0]).resolve()
             assert target.exists(), f"{path.name}: {link}"
+
+
+def test_links_of_the_readme_work_on_a_package_index_too():
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert all(link.startswith("https://") for link in links)
+    here = [
+        match[1] for link in links if (match := re.match(r".*/darkbayes/darkbayes/(?:blob|tree)/main/([^#]+)", link))
+    ]
+    assert len(here) > 10
+    assert [name for name in here if not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -19,8 +19,8 @@ def test_the_doctor_names_versions_devices_caches_and_what_a_missing_extra_would
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("DARKBAYES_DATA", raising=False)
     monkeypatch.setattr(doctor, "GPU", tmp_path)
-    found = doctor.installed
-    monkeypatch.setattr(doctor, "installed", lambda name: None if name == "uvicorn" else found(name))
+    installed = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: None if name == "uvicorn" else installed(name))
     for path, size in (("compiled/version/one-cache", 3 * 2**20), ("mnist/images.gz", 2**20)):
         (tmp_path / "darkbayes" / path).parent.mkdir(parents=True)
         (tmp_path / "darkbayes" / path).write_bytes(bytes(size))
@@ -36,10 +36,10 @@ def test_the_doctor_names_versions_devices_caches_and_what_a_missing_extra_would
     assert re.search(rf"compiled {folder}/compiled, 3\.0 of 512 MB, off by jax_compilation_cache_dir=", printed)
     assert re.search(rf"data     {folder}, 1\.0 MB", printed)
     cli.main(["doctor", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["packages"]["jax"] == jax.__version__
-    assert told["extras"]["serve"]["missing"] == ["uvicorn"]
-    assert told["caches"]["data"]["bytes"] == 2**20
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["packages"]["jax"] == jax.__version__
+    assert answer["extras"]["serve"]["missing"] == ["uvicorn"]
+    assert answer["caches"]["data"]["bytes"] == 2**20
 
 
 def test_the_switch_of_the_cache_is_named(monkeypatch):

@@ -167,10 +167,10 @@ ARGUMENTS = {
     ),
     "a time that is none": (
         ["--target", "y", "--time-budget", "soon"],
-        "--time-budget 'soon' is no duration: write 60s, 5m, 1h or none",
+        "--time-budget 'soon' is not a duration: write 60s, 5m, 1h or none",
     ),
-    "no time": (["--target", "y", "--time-budget", "0"], "--time-budget '0' is no duration"),
-    "a time before": (["--target", "y", "--time-budget", "-5s"], "--time-budget '-5s' is no duration"),
+    "no time": (["--target", "y", "--time-budget", "0"], "--time-budget '0' is not a duration"),
+    "a time before": (["--target", "y", "--time-budget", "-5s"], "--time-budget '-5s' is not a duration"),
     "no units": (
         ["--target", "y", "--hidden", "0"],
         "a width in hidden must be a whole number of at least 1, not 0",
@@ -267,10 +267,10 @@ def test_a_share_of_the_rows_is_held_out_however_few_values_the_target_takes(row
 def test_of_each_class_rows_are_held_out_in_proportion_and_one_trains_at_least():
     kinds = ["often"] * 50 + ["rarely"] * 20 + ["once"]
     columns = {"a": [7 * k % 11 for k in range(len(kinds))], "y": kinds}
-    found = prepare_table(from_columns(columns), "y", seed=3)
-    assert found.held_out is not None
-    names = found.schema.target.classes
-    counts = dict(zip(names, np.bincount(np.asarray(found.held_out.y), minlength=3).tolist(), strict=True))
+    prepared = prepare_table(from_columns(columns), "y", seed=3)
+    assert prepared.held_out is not None
+    names = prepared.schema.target.classes
+    counts = dict(zip(names, np.bincount(np.asarray(prepared.held_out.y), minlength=3).tolist(), strict=True))
     assert counts["once"] == 0
     assert counts == {"often": 10, "rarely": 4, "once": 0}
 
@@ -280,8 +280,8 @@ def test_ten_thousand_columns_are_prepared(tmp_path):
     lines = [",".join([*(f"c{k}" for k in range(width)), "y"])]
     lines += [",".join(map(str, rng.integers(0, 100, width + 1).tolist())) for _ in range(60)]
     (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n")
-    found = prepare_table(read_table(tmp_path / "wide.csv"), "y")
-    assert found.train.x.shape == (48, width)
+    prepared = prepare_table(read_table(tmp_path / "wide.csv"), "y")
+    assert prepared.train.x.shape == (48, width)
 
 
 def test_more_columns_than_a_network_may_read_are_refused(monkeypatch, tmp_path, refused):
@@ -302,7 +302,7 @@ def test_a_run_folder_that_is_none_is_refused(command, tmp_path, refused):
     assert "nowhere is not there: name" in refused(command, "nowhere", *source)
     message = refused(command, "data.csv", *source)
     assert (
-        "data.csv is refused: it is damaged or no ONNX file" in message
+        "data.csv is refused: it is damaged or not an ONNX file" in message
         or "data.csv is a file: name the folder" in message
     )
 
@@ -338,9 +338,9 @@ def test_a_column_that_the_student_reads_must_be_there(houses, tmp_path, refused
 def test_columns_and_categories_unseen_at_fit_time_are_told_and_passed_over(houses, tmp_path, capsys):
     (tmp_path / "new.csv").write_text(HOUSES.replace("price", "garden").replace("red", "mauve"))
     cli.main(["predict", str(houses), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")])
-    told = capsys.readouterr().err
-    assert "not there when the model was fitted, and not read: 'garden'" in told
-    assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in told
+    message = capsys.readouterr().err
+    assert "not there when the model was fitted, and not read: 'garden'" in message
+    assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in message
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
 

@@ -35,7 +35,7 @@ class Run(NamedTuple):
     source: Path
     out: Path
     printed: str
-    told: str
+    message: str
 
 
 def fit(source: Path, target: str, out: Path, *more: str) -> None:
@@ -163,13 +163,15 @@ def test_a_fit_leaves_a_student_its_scores_and_a_report(prices):
 
 
 def test_a_fit_tells_its_choices_and_how_to_go_on_after_an_interruption(prices):
-    assert "- 'y' is a number; it is modelled as it is: not all of its values are positive" in prices.told
-    assert "darkbayes: interrupted; `fit` and `reproduce` go on from their last checkpoint with --resume" in prices.told
+    assert "- 'y' is a number; it is modelled as it is: not all of its values are positive" in prices.message
+    assert (
+        "darkbayes: interrupted; `fit` and `reproduce` go on from their last checkpoint with --resume" in prices.message
+    )
 
 
 def test_a_fit_prints_json_and_nothing_else_if_asked(kinds):
     assert json.loads(kinds.printed)["experiment"] == "fit"
-    assert "- 'kind' is one of 2 classes: 'large', 'small'" in kinds.told
+    assert "- 'kind' is one of 2 classes: 'large', 'small'" in kinds.message
 
 
 def test_a_guarantee_is_in_the_results_the_report_the_student_and_its_predictions(kinds, tmp_path):
@@ -234,8 +236,8 @@ def test_bad_rows_are_skipped_if_asked_and_the_others_keep_their_lines(prices, t
     lines[4], lines[9] = "many,1,2", "1,2"
     (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
     out = tmp_path / "out.csv"
-    _, told = captured(capsys, "predict", prices.out, tmp_path / "new.csv", "-o", out, "--on-bad", "skip")
-    assert "2 bad rows are left out: line 5: 'a' is 'many', not a number; line 10: 2 fields instead of 3" in told
+    _, message = captured(capsys, "predict", prices.out, tmp_path / "new.csv", "-o", out, "--on-bad", "skip")
+    assert "2 bad rows are left out: line 5: 'a' is 'many', not a number; line 10: 2 fields instead of 3" in message
     assert [int(row["line"]) for row in rows_of(out)] == [line for line in range(2, 62) if line not in (5, 10)]
 
 
@@ -250,8 +252,8 @@ def test_scores_of_numbers_are_those_of_the_predictions(prices, tmp_path, capsys
         "coverage_90": np.mean((low <= y) & (y <= high)),
     }
     shown, _ = captured(capsys, "evaluate", prices.out, prices.source, "--quiet", "--json")
-    found = {row["metric"]: row["mean"] for row in json.loads(shown)["rows"]}
-    assert found == pytest.approx(expected, rel=1e-4)
+    actual = {row["metric"]: row["mean"] for row in json.loads(shown)["rows"]}
+    assert actual == pytest.approx(expected, rel=1e-4)
     shown, _ = captured(capsys, "evaluate", prices.out, prices.source, "--quiet")
     assert "scores on prices.csv" in shown
 
@@ -263,16 +265,16 @@ def test_scores_of_classes_are_those_of_the_predictions(kinds, tmp_path, capsys)
     own = np.asarray([float(row[f"probability_{kind}"]) for row, kind in zip(rows, y, strict=True)])
     wrong = [row["prediction"] != kind for row, kind in zip(rows, y, strict=True)]
     shown, _ = captured(capsys, "evaluate", kinds.out, kinds.source, "--quiet", "--json")
-    found = {row["metric"]: row["mean"] for row in json.loads(shown)["rows"]}
-    assert found["log_likelihood"] == pytest.approx(np.mean(np.log(own)), rel=1e-4)
-    assert found["error"] == pytest.approx(100 * np.mean(wrong))
+    actual = {row["metric"]: row["mean"] for row in json.loads(shown)["rows"]}
+    assert actual["log_likelihood"] == pytest.approx(np.mean(np.log(own)), rel=1e-4)
+    assert actual["error"] == pytest.approx(100 * np.mean(wrong))
 
 
 def test_missing_and_unknown_categories_are_predicted(kinds, tmp_path, capsys):
     (tmp_path / "new.csv").write_text("size,colour\n,\n1.5,mauve\n-1,red\n")
     out = tmp_path / "out.csv"
-    _, told = captured(capsys, "predict", kinds.out, tmp_path / "new.csv", "-o", out)
-    assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in told
+    _, message = captured(capsys, "predict", kinds.out, tmp_path / "new.csv", "-o", out)
+    assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in message
     rows = rows_of(out)
     assert {row["prediction"] for row in rows} <= {"large", "small"}
     np.testing.assert_allclose(numbers(rows, "probability_large") + numbers(rows, "probability_small"), 1, rtol=1e-5)
@@ -288,20 +290,20 @@ def test_an_exported_student_says_what_the_student_of_the_folder_says(name, requ
     assert shown.startswith(f"{tmp_path / 'own.onnx'}: ")
     student, params, schema = load_folder(run.out)
     frame = frame_of(read_table(run.source), schema)
-    told: Any = predict_student(student, params, schema.encode(frame))
-    found: Any = Shipped(tmp_path / "own.onnx").predict(frame)
+    expected: Any = predict_student(student, params, schema.encode(frame))
+    actual: Any = Shipped(tmp_path / "own.onnx").predict(frame)
     if name == "kinds":
-        np.testing.assert_allclose(found.probs, told.probs, atol=1e-5)
+        np.testing.assert_allclose(actual.probs, expected.probs, atol=1e-5)
         return
-    expected = np.asarray(told.mean)[:, 0] * schema.target.scale + schema.target.center
-    np.testing.assert_allclose(found.mean[:, 0], expected, rtol=1e-5, atol=1e-5)
+    mean = np.asarray(expected.mean)[:, 0] * schema.target.scale + schema.target.center
+    np.testing.assert_allclose(actual.mean[:, 0], mean, rtol=1e-5, atol=1e-5)
 
 
 def test_eight_bits_tell_what_they_lose(prices, tmp_path, capsys):
     out = tmp_path / "small.onnx"
     shown, _ = captured(capsys, "export", prices.out, "--int8", "-o", out)
-    told = json.loads((prices.out / "fit.json").read_text())["int8_loss"]
-    assert f"log likelihood a row on the rows held out: {'lower' if told >= 0 else 'higher'} by" in shown
+    loss = json.loads((prices.out / "fit.json").read_text())["int8_loss"]
+    assert f"log likelihood a row on the rows held out: {'lower' if loss >= 0 else 'higher'} by" in shown
     shown, _ = captured(capsys, "export", prices.out, "--int8", "-o", out, "--on", prices.source)
     assert f"log likelihood a row on {prices.source}: " in shown
     scores = []
@@ -316,14 +318,14 @@ def test_weights_are_exported_by_name_and_for_pytorch(prices, tmp_path, capsys):
     from safetensors.numpy import load_file
 
     captured(capsys, "export", prices.out, "--safetensors", "-o", tmp_path / "own.safetensors")
-    assert sum(of.size for of in load_file(tmp_path / "own.safetensors").values()) == 2 * 8 + 8 + 8 * 3 + 3
+    assert sum(array.size for array in load_file(tmp_path / "own.safetensors").values()) == 2 * 8 + 8 + 8 * 3 + 3
     with pytest.raises(SystemExit):
         cli.main(["export", str(prices.out), "--safetensors", "-o", str(tmp_path / "own.onnx")])
     assert "let it end in .safetensors" in capsys.readouterr().err
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     captured(capsys, "export", prices.out, "--torch", "-o", tmp_path / "own.pt")
     state = torch.load(tmp_path / "own.pt", weights_only=True)
-    assert sum(of.numel() for of in state.values()) == 2 * 8 + 8 + 8 * 3 + 3
+    assert sum(array.numel() for array in state.values()) == 2 * 8 + 8 + 8 * 3 + 3
 
 
 def test_the_report_is_written_again(prices, capsys):
@@ -368,8 +370,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     run = shipped_models.write(tmp_path / "run", "field")
     (tmp_path / "new.csv").write_text("east,north\n" + "1,2\n" * 50_000)
     # Without a buffer a write may take a part, and the next alone tells that nobody reads.
-    told = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
-    with subprocess.Popen(python("predict", run, tmp_path / "new.csv", "--quiet"), **told) as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+    with subprocess.Popen(python("predict", run, tmp_path / "new.csv", "--quiet"), **options) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b"mean,std")

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import operator
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,10 @@ from types import ModuleType
 import pytest
 
 import darkbayes as db
+
+ROOT = Path(__file__).parent.parent
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
+PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
 
 CALLS = """
 import optax
@@ -88,8 +94,39 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest() -> None:
 def test_samplers_are_all_that_is_among_the_samplers() -> None:
     made = {name for name in dir(db.samplers) if name not in ("AutoStep", "default_sampler")}
     assert made == {"baoa", "fisher_sgld", "psgld", "scale_adapted_sghmc", "sgfs", "sghmc", "sgld", "sgnht", "sgrld"}
-    assert not any(isinstance(getattr(db.samplers, name), ModuleType) for name in dir(db.samplers))
     assert db.samplers.sgld is db.sgld
+
+
+NAMESPACES = [name for name in dir(db) if isinstance(getattr(db, name), ModuleType)]
+INNER = ["data.augmentation", "model.layers", "student.answers", "teacher.diagnostics", "teacher.gradients"]
+DOCUMENTED = re.findall(r"^::: darkbayes\.(.+)$", "\n".join(page.read_text("utf-8") for page in PAGES), re.MULTILINE)
+
+
+def test_there_are_as_many_names_and_namespaces_as_the_changelog_says() -> None:
+    said = re.search(r"Front door: (\d+) names and twelve namespaces with the rest \((.*?)\)", CHANGELOG, re.DOTALL)
+    assert said is not None
+    assert sorted(re.findall(r"`db\.(\w+)`", said[2])) == NAMESPACES
+    assert len(NAMESPACES) == 12
+    assert int(said[1]) + len(NAMESPACES) == len(dir(db))
+
+
+@pytest.mark.parametrize("path", [*NAMESPACES, *INNER])
+def test_a_namespace_shows_what_is_its_own_and_no_files(path: str) -> None:
+    namespace = operator.attrgetter(path)(db)
+    for name in dir(namespace):
+        thing = getattr(namespace, name)
+        if isinstance(thing, ModuleType):
+            assert f"{path}.{name}" in INNER or thing in (db.priors, db.queries, db.samplers)
+        else:
+            assert thing.__module__.startswith(namespace.__name__) or f"{path}.{name}" == "metrics.Estimate"
+
+
+@pytest.mark.parametrize("path", NAMESPACES)
+def test_a_namespace_shows_what_is_documented_of_it(path: str) -> None:
+    namespace = getattr(db, path)
+    inside = namespace.__name__.removeprefix("darkbayes.")
+    documented = {name.removeprefix(f"{inside}.") for name in DOCUMENTED if name.startswith(f"{inside}.")}
+    assert {name for name in documented if "." not in name} <= set(dir(namespace))
 
 
 def test_a_step_size_of_another_word_is_refused_when_it_runs_too() -> None:

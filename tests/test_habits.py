@@ -1,5 +1,6 @@
 """What would fail elsewhere, unnoticed here: workflows, forms, hooks, the image, and versions that agree."""
 
+import ast
 import importlib.util
 import re
 import tomllib
@@ -139,7 +140,7 @@ CMD ["darkbayes"]
         ("COPY present.txt", "COPY hidden.txt", "leaves it out"),
         ("COPY present.txt", "COPY ../present.txt", "no such file"),
         ("COPY present.txt /there/", "COPY present.txt", "a source and a destination"),
-        ("USER 1000", "USRE 1000", "USRE is no instruction"),
+        ("USER 1000", "USRE 1000", "USRE is not an instruction"),
         ("FROM", "USER 3\nFROM", "FROM must come first"),
     ],
 )
@@ -166,3 +167,20 @@ def test_no_two_classes_have_one_name():
         for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE):
             places.setdefault(name, []).append(path.name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def names_given(tree: ast.AST) -> set[str]:
+    """The names of functions, their arguments and variables."""
+    nodes = list(ast.walk(tree))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return functions | variables | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "scripts", "examples"])
+def test_a_name_says_what_it_stands_for(folder):
+    vague = {"of", "found", "told"}
+    for path in (ROOT / folder).rglob("*.py"):
+        assert not names_given(ast.parse(path.read_text("utf-8"))) & vague, path
+    for path in (ROOT / folder).rglob("*.html"):
+        assert not re.search(r"\b(of|found|told) (=>|=) ", path.read_text("utf-8")), path

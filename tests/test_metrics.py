@@ -135,8 +135,8 @@ def test_kl_mixture_is_a_trapezoidal_rule_over_its_reach() -> None:
     y = 0.5 + 0.8 * np.array([-1.5, 0.0, 1.5])
     log_p, log_q = stats.norm.logpdf(y, 0.5, 0.8), stats.norm.logpdf(y, -1.0, 1.7)
     expected = integrate.trapezoid(np.exp(log_p) * (log_p - log_q), y)
-    found = metrics.kl_mixture(gaussian(0.5, 0.8), gaussian(-1.0, 1.7), nodes=3, reach=1.5)
-    assert found == pytest.approx(expected, rel=1e-9)
+    actual = metrics.kl_mixture(gaussian(0.5, 0.8), gaussian(-1.0, 1.7), nodes=3, reach=1.5)
+    assert actual == pytest.approx(expected, rel=1e-9)
 
 
 def test_kl_mixture_adds_outputs_and_averages_examples() -> None:
@@ -306,7 +306,7 @@ def test_targets_of_another_shape_are_refused(metric: Any) -> None:
 
 @pytest.mark.parametrize("metric", [metrics.error, metrics.brier, metrics.ece], ids=lambda m: m.__name__)
 def test_a_score_of_classes_is_refused_for_numbers(metric: Any) -> None:
-    complaint = f"{metric.__name__} is no score of a NumberPrediction: it has log_likelihood, rmse, coverage_90"
+    complaint = f"{metric.__name__} is not a score of a NumberPrediction: it has log_likelihood, rmse, coverage_90"
     with pytest.raises(db.InvalidInput, match=complaint):
         metric(standard_normal(2), np.zeros((2, 1)))
 
@@ -314,7 +314,7 @@ def test_a_score_of_classes_is_refused_for_numbers(metric: Any) -> None:
 @pytest.mark.parametrize(
     ("metric", "complaint"),
     [
-        (metrics.rmse, "rmse is no score of a ClassPrediction: it has log_likelihood, error, brier, ece"),
+        (metrics.rmse, "rmse is not a score of a ClassPrediction: it has log_likelihood, error, brier, ece"),
         (metrics.crps, "a ClassPrediction has no crps: use a score that is defined for it"),
     ],
     ids=lambda case: getattr(case, "__name__", ""),

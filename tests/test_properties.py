@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import darkbayes as db
-from darkbayes.data import minibatch
+from darkbayes.data.arrays import minibatch
 from darkbayes.runs import named_leaves
 from darkbayes.teacher.keeping import average_add, average_init, reservoir_add, reservoir_init, reservoir_pick
 from darkbayes.teacher.noise import normal_like

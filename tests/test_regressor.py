@@ -72,14 +72,14 @@ def test_the_parts_of_a_variance_add_up_and_intervals_cover(regressor: db.Distil
     # One noise level has to do for rows with a size and for the tenth without: at best it covers 94% of all.
     assert 0.89 <= np.mean((ends[:, 0] <= price) & (price <= ends[:, 1])) <= 0.98
     prediction = regressor.predict_dist(frame)
-    weights, told = (
+    weights, expected = (
         np.exp(prediction.log_weights.T[:, 0]),
         stats.norm(prediction.location.T[:, 0], prediction.spread.T[:, 0]),
     )
-    np.testing.assert_allclose((weights * told.mean()).sum(axis=0), mean)
+    np.testing.assert_allclose((weights * expected.mean()).sum(axis=0), mean)
     for end, share in zip(ends.T, (0.05, 0.95), strict=True):
-        np.testing.assert_allclose((weights * told.cdf(end)).sum(axis=0), share, rtol=1e-6)
-    density = (weights * told.pdf(price.to_numpy())).sum(axis=0)
+        np.testing.assert_allclose((weights * expected.cdf(end)).sum(axis=0), share, rtol=1e-6)
+    density = (weights * expected.pdf(price.to_numpy())).sum(axis=0)
     assert regressor.log_score(frame, price) == pytest.approx(np.log(density).mean())
     several = regressor.predict_interval(frame, level=(0.5, 0.9))
     assert several.shape == (600, 2, 2)
@@ -99,15 +99,15 @@ def test_a_target_that_is_better_modelled_by_its_logarithm_is_and_comes_back_in_
     model = db.DistilledRegressor(**LONGER).fit(X, y)
     prediction = model.predict_dist(X)
     assert prediction.logs == (True,)
-    told = stats.lognorm(prediction.spread.T[:, 0], scale=np.exp(prediction.location.T[:, 0]))
+    expected = stats.lognorm(prediction.spread.T[:, 0], scale=np.exp(prediction.location.T[:, 0]))
     weights = np.exp(prediction.log_weights.T[:, 0])
     point, std = model.predict(X, return_std=True)
-    np.testing.assert_allclose((weights * told.cdf(point)).sum(axis=0), 0.5)
+    np.testing.assert_allclose((weights * expected.cdf(point)).sum(axis=0), 0.5)
     mean = prediction.mean[:, 0]
-    np.testing.assert_allclose((weights * told.mean()).sum(axis=0), mean)
-    np.testing.assert_allclose((weights * (told.var() + (told.mean() - mean) ** 2)).sum(axis=0), std**2)
+    np.testing.assert_allclose((weights * expected.mean()).sum(axis=0), mean)
+    np.testing.assert_allclose((weights * (expected.var() + (expected.mean() - mean) ** 2)).sum(axis=0), std**2)
     assert (model.predict_interval(X) > 0).all()
-    assert model.log_score(X, y) == pytest.approx(np.log((weights * told.pdf(y)).sum(axis=0)).mean())
+    assert model.log_score(X, y) == pytest.approx(np.log((weights * expected.pdf(y)).sum(axis=0)).mean())
     parts = model.decompose(X)
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total, rtol=1e-6)
 

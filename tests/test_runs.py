@@ -46,9 +46,9 @@ def parts(classes: db.Data) -> Distillation:
 
 def test_a_checkpoint_gives_back_the_same_bits(tree, tmp_path, trees_equal):
     save_checkpoint(tmp_path, tree, 12)
-    found = load_checkpoint(tmp_path, tree)
-    assert found is not None
-    loaded, step = found
+    actual = load_checkpoint(tmp_path, tree)
+    assert actual is not None
+    loaded, step = actual
     assert step == 12
     assert trees_equal(loaded, tree)
     assert loaded["count"].shape == ()

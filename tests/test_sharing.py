@@ -75,10 +75,10 @@ def test_the_temperature_is_that_of_the_examples(linear: db.Network, draw_stack:
     data, *_ = slope(20)
     posterior = db.Posterior(linear, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
     draws = draw_stack(posterior, data.x, 3)
-    found = gradient_noise(sharing.make_chain(posterior, data, 100), draws, jax.random.key(0))
-    assert found is not None
+    actual = gradient_noise(sharing.make_chain(posterior, data, 100), draws, jax.random.key(0))
+    assert actual is not None
     exact = db.teacher.diagnostics.configurational_temperature(posterior, draws, data)
-    np.testing.assert_allclose(found.temperature, exact, rtol=1e-4)
+    np.testing.assert_allclose(actual.temperature, exact, rtol=1e-4)
 
 
 def test_queries_leave_columns_that_fill_up_alone() -> None:
@@ -143,9 +143,9 @@ def test_the_learning_rate_falls_as_the_cosine_of_optax() -> None:
     weights = jnp.array([1.0, -2.0])
     my_state, their_state = mine.init(weights), theirs.init(weights)
     for _ in range(5):
-        found, my_state = mine.update(weights, my_state)
+        actual, my_state = mine.update(weights, my_state)
         expected, their_state = theirs.update(weights, their_state)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-9)
 
 
 def test_weights_come_back_from_being_filled_up() -> None:

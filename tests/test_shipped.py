@@ -39,9 +39,9 @@ def test_the_schema_comes_from_the_file(folder):
 
 def test_images_become_probabilities(tmp_path):
     shipped = Shipped(shipped_models.write(tmp_path, "digits"))
-    found = shipped.predict(np.zeros((3, 1, 8, 8)))
-    assert isinstance(found, ClassPrediction)
-    np.testing.assert_allclose(found.probs.sum(axis=1), 1, rtol=1e-6)
+    prediction = shipped.predict(np.zeros((3, 1, 8, 8)))
+    assert isinstance(prediction, ClassPrediction)
+    np.testing.assert_allclose(prediction.probs.sum(axis=1), 1, rtol=1e-6)
     with pytest.raises(InvalidInput, match=r"reads images \[rows, 1, 8, 8\], not \(3, 8, 8\)"):
         shipped.predict(np.zeros((3, 8, 8)))
 

@@ -13,7 +13,9 @@ class Estimate(NamedTuple):
     """A number, and its standard error where that is known."""
 
     value: float
-    error: float | None = None  # One standard error.
+    """The number."""
+    error: float | None = None
+    """One standard error."""
 
     @property
     def clear(self) -> bool:

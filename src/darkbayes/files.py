@@ -149,16 +149,16 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
 
 
-def write_arrays(path: Path, arrays: dict[str, Any], told: dict[str, str] | None = None) -> None:
-    """Write named arrays as a safetensors file, which may say something of itself in words (`read_told`)."""
+def write_arrays(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write named arrays as a safetensors file, which may say something of itself in words (`read_metadata`)."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
     plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(plain, told))
+    write_bytes(path, safetensors.numpy.save(plain, metadata))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -166,12 +166,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         return safetensors.numpy.load_file(path)
     except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is no finished run") from None
+        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
     except safetensors.SafetensorError as problem:
         raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
 
 
-def read_told(path: Path) -> dict[str, str]:
+def read_metadata(path: Path) -> dict[str, str]:
     """What a safetensors file says of itself; nothing if it is none, or says nothing."""
     try:
         with safetensors.safe_open(path, "np") as file:

@@ -77,7 +77,7 @@ def divided(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
     return call
 
 
-def whole(tree: PyTree) -> PyTree:
+def gathered(tree: PyTree) -> PyTree:
     """The arrays of a run on a mesh, whole and in the memory of every process."""
 
     def fetch(leaf: Any) -> Any:

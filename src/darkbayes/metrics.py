@@ -13,6 +13,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import Estimate, estimate, ratio
+from darkbayes.namespaces import own
 
 LEVEL = 0.9  # Of the intervals whose coverage is scored.
 BINS = 15  # Of the confidence, for the calibration error.
@@ -42,7 +43,12 @@ class Scores:
         self._root: dict[str, bool] = {}
 
     def add(self, prediction: Any, y: Any) -> None:
-        """Count the predictions of some more rows, of which `y` is true, in the prediction's unit."""
+        """Count some more rows.
+
+        Args:
+            prediction: what was predicted of them.
+            y: what is true of them, in the prediction's unit.
+        """
         self._number += len(y)
         for name, rows in prediction.row_scores(y).items():
             values = np.asarray(rows.values, np.float64)
@@ -74,7 +80,14 @@ class Scores:
         return result
 
     def rows(self, method: str) -> list[dict[str, Any]]:
-        """The scores of a method as rows of results; standard errors are over the examples."""
+        """The scores as rows of results; standard errors are over the examples.
+
+        Args:
+            method: what the rows name as scored.
+
+        Returns:
+            A dict for each score.
+        """
         about, scores = {"examples": self._number, "trials": 1}, self.result()
         named = [(metric, {"mean": score.value, "se": score.error}) for metric, score in scores.items()]
         return [{"method": method, "metric": metric} | score | about for metric, score in named]
@@ -113,7 +126,7 @@ def score(prediction: Any, y: Any, name: str) -> float:
     """
     known = scores(prediction, y)
     if name not in known:
-        raise InvalidInput(f"{name} is no score of a {type(prediction).__name__}: it has {', '.join(known)}")
+        raise InvalidInput(f"{name} is not a score of a {type(prediction).__name__}: it has {', '.join(known)}")
     return known[name].value
 
 
@@ -307,3 +320,7 @@ def _offered(prediction: Any, name: str) -> Any:
     if method is None:
         raise InvalidInput(f"a {type(prediction).__name__} has no {name}: use a score that is defined for it")
     return method
+
+
+def __dir__() -> list[str]:
+    return own(globals(), "Estimate")

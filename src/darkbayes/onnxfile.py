@@ -37,7 +37,7 @@ OPERATORS = """
     Softplus Softsign Split Sqrt Squeeze Sub Sum Tanh ThresholdedRelu Transpose Unsqueeze Where Xor
 """
 """What a student may be made of, and the network whose features it reads: nothing that makes much of a small file."""
-NOT_ONNX = "it is damaged or no ONNX file"
+NOT_ONNX = "it is damaged or not an ONNX file"
 NUMBER = f"{NOT_ONNX}: it has a number where more should be"
 
 
@@ -108,7 +108,7 @@ class Message(dict[int, list[Any]]):
         try:
             return [value.decode() for value in self[number] or [b""]][-1]
         except (AttributeError, UnicodeDecodeError):
-            raise InvalidInput(f"{NOT_ONNX}: a name in it is no text") from None
+            raise InvalidInput(f"{NOT_ONNX}: a name in it is not text") from None
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:

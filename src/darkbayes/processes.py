@@ -56,7 +56,7 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     if coordinator is not None:
         numbers = {name: _number(name, given) for name, given in numbers.items()}
         if re.fullmatch(r".+:\d+", coordinator) is None:
-            raise InvalidInput(f"--coordinator {coordinator} is no address: write HOST:PORT, as in 10.0.0.1:1234")
+            raise InvalidInput(f"--coordinator {coordinator} is not an address: write HOST:PORT, as in 10.0.0.1:1234")
     number, count = numbers["process"], numbers["processes"]
     if number is not None and count is not None and not 0 <= number < count:
         raise InvalidInput(f"--process {number} of --processes {count}: count from 0 to {count - 1}")
@@ -80,7 +80,7 @@ def _number(name: str, given: int | None) -> int | None:
     try:
         return int(said[0])
     except ValueError:
-        raise InvalidInput(f"{said[0]!r} in the environment is no number: give --{name}") from None
+        raise InvalidInput(f"{said[0]!r} in the environment is not a number: give --{name}") from None
 
 
 def _reach(coordinator: str) -> None:
@@ -129,7 +129,7 @@ def agreed(value: int) -> int:
         return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
-def told(value: Any) -> Any:
+def broadcast(value: Any) -> Any:
     """The first process's value, of what JSON can hold; what others give does not count."""
     text = json.dumps(value).encode()
     length = agreed(len(text))

@@ -42,7 +42,7 @@ def predict(
         raise InvalidInput(f"out must be a folder of a disk, not {out}: map_batches takes darkbayes.bulk.Predictor")
     folder = Path(out).absolute()
     if folder.exists():
-        raise InvalidInput(f"{out} is there: name another folder, or delete it")
+        raise InvalidInput(f"{out} already exists: name another folder, or delete it")
     each, aside = Predictor(student, **how), folder.with_name(f".{folder.name}{ASIDE}")
     shutil.rmtree(aside, ignore_errors=True)  # What a killed run left.
     several = source if isinstance(source, list | tuple) else [source]

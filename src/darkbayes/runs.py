@@ -57,8 +57,8 @@ from darkbayes.files import (
     write_json,
     write_text,
 )
-from darkbayes.mesh import laid, whole
-from darkbayes.processes import agreed, attempt, first, told
+from darkbayes.mesh import gathered, laid
+from darkbayes.processes import agreed, attempt, broadcast, first
 from darkbayes.student.following import follow
 from darkbayes.student.loop import Distillation, DistillationState, Snapshot, steps_of
 from darkbayes.student.many import SideBySide
@@ -115,7 +115,7 @@ class Run:
 
     def _check_shared(self) -> None:
         """Refuse a folder that is not one and the same for all processes."""
-        mark = self.path / told(f".{uuid.uuid4().hex}.{os.getpid()}{ASIDE}")
+        mark = self.path / broadcast(f".{uuid.uuid4().hex}.{os.getpid()}{ASIDE}")
         self._by_first(mark.touch)
 
         def look() -> None:
@@ -156,9 +156,15 @@ class Run:
             raise RunError(f"{self.path} {what} ({changes}): choose another folder")
 
     def once(self, name: str, compute: Callable[[], dict[str, Any]], wanted: bool = True) -> dict[str, np.ndarray]:
-        """The arrays stored under `name`, computed only if an earlier call did not get to store them.
+        """Arrays that are computed only if an earlier call did not get to store them.
 
-        Where they are not `wanted` nothing is computed, and there may be none.
+        Args:
+            name: what they are stored under.
+            compute: makes them.
+            wanted: whether they are to be computed where they are not there.
+
+        Returns:
+            The arrays by name; none where they are neither there nor wanted.
         """
         path = self.path / f"{name}.safetensors"
         if not path.exists():
@@ -171,7 +177,12 @@ class Run:
         return read_arrays(path)
 
     def took(self, name: str, seconds: float) -> None:
-        """Note how long something took, apart from all that does not depend on the machine's speed."""
+        """Note how long something took, apart from all that does not depend on the machine's speed.
+
+        Args:
+            name: what took so long.
+            seconds: how long.
+        """
         if not self.first:
             return
         self.seconds[name] = seconds
@@ -186,10 +197,18 @@ class Run:
         deadline: float | None = None,
         begin: Begin = lambda parts, key, state: state,
     ) -> DistillationState:
-        """Run a distillation in the folder `name`, going on from its last checkpoint if there is one.
+        """Run a distillation in a folder of its own, going on from its last checkpoint if there is one.
 
-        Past `deadline`, a moment of ``time.time()``, it ends with the steps that it has taken. ``begin(parts, key,
-        state)`` makes the state that it begins at from the first or from that of the checkpoint.
+        Args:
+            name: of the folder.
+            distillation: what is run.
+            key: where the randomness comes from.
+            steps: that each chain takes.
+            deadline: the moment of ``time.time()`` past which it ends with the steps that it has taken.
+            begin: ``begin(parts, key, state)`` makes the state to begin at of the first, or of the checkpoint's.
+
+        Returns:
+            The state at the end.
         """
         folder, checkpoint = self.path / name, self.path / name / "checkpoint"
         distillation.check_steps(steps)
@@ -202,7 +221,7 @@ class Run:
         state, start = parts.init(key), 0
         save, stored = save_checkpoint, None
         if self._shared:
-            save, steps_there = save_shards, told(checkpoint_steps(checkpoint) if self.first else None)
+            save, steps_there = save_shards, broadcast(checkpoint_steps(checkpoint) if self.first else None)
             stored, _ = attempt(lambda: load_checkpoint(checkpoint, state, steps_there))
         else:
             stored = load_checkpoint(checkpoint, state)
@@ -238,7 +257,7 @@ class Run:
             state, _ = follow(parts, begin(parts, key, state), steps, deadline=deadline, label=label, watch=watch)
             keep_lines()
         save(checkpoint, state, steps_of(state.teacher.step))
-        state = state if self.mesh is None else whole(state)
+        state = state if self.mesh is None else gathered(state)
 
         def conclude() -> None:
             write_arrays(folder / "student.safetensors", named_leaves(distillation.best(state)))
@@ -250,18 +269,36 @@ class Run:
         return state
 
     def decide(self, name: str, compute: Callable[[], Any]) -> Any:
-        """What the file `name`.json holds, computed only if an earlier call did not get to store it."""
+        """A choice that is made only if an earlier call did not get to store it.
+
+        Args:
+            name: of the JSON file, without its ending.
+            compute: makes the choice, of what JSON can hold.
+
+        Returns:
+            The choice, the first process's.
+        """
         path = self.path / f"{name}.json"
         there = path.exists()
         if not (agreed(there) if self._shared else there):
             decided = compute()  # By all, who may have to do it together.
             self._by_first(lambda: write_json(path, decided))
-        return told(read_json(path) if self.first else None) if self._shared else read_json(path)
+        return broadcast(read_json(path) if self.first else None) if self._shared else read_json(path)
 
     def tune(
         self, name: str, chains: Sequence[MinibatchChain], key: Key, **settings: Any
     ) -> tuple[list[MinibatchChain], list[Choices]]:
-        """Tune chains as `tune_all` does, once: what was chosen is kept in the folder `name`."""
+        """Tune chains as `tune_all` does, once: what was chosen is kept.
+
+        Args:
+            name: of the folder to keep it in.
+            chains: what is tuned.
+            key: where the randomness comes from.
+            settings: as of `tune_all`.
+
+        Returns:
+            The chains with what was chosen, and the choices.
+        """
 
         def tuned() -> list[dict[str, Any]]:
             _, choices = tune_all(chains, key, label=None if self.quiet else f"{name}, tuning", **settings)
@@ -273,7 +310,16 @@ class Run:
         return list(map(with_choices, chains, choices)), choices
 
     def finish(self, experiment: str, preset: str, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
-        """Write and return the results, with what each part of this run chose and how it is judged, by its name."""
+        """Write the results, with what each part of this run chose and how it is judged, by its name.
+
+        Args:
+            experiment, preset: what was run.
+            rows: the scores.
+            seed: where the randomness came from.
+
+        Returns:
+            The results.
+        """
         results: dict[str, Any] = {"experiment": experiment, "preset": preset, "rows": rows}
         for kind in ("model", "choices", "diagnostics"):
             if paths := sorted(self.path.rglob(f"{kind}.json")):

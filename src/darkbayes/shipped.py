@@ -72,7 +72,7 @@ class Shipped:
         for name, port in described.outputs.items():
             kinds = (np.bool_,) if name in self.schema.target.truth_values else (np.float32, np.float64)
             if port.dtype not in kinds or not port.shape or port.shape[0] is not None:
-                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and no number for each row")
+                raise InvalidInput(f"its output {name} is {_listed({name: port})}, and not a number for each row")
 
     def _check_answers(self, described: Described) -> None:
         """Refuse a graph that does not run, or whose answers are not what it says they are."""
@@ -97,6 +97,9 @@ class Shipped:
 
         Args:
             inputs: rows of a frame, or images ``[rows, channels, height, width]`` of values 0 to 255.
+
+        Returns:
+            A prediction (`darkbayes.outcomes`).
         """
         if isinstance(self.schema, TableSchema):
             if not isinstance(inputs, dict):
@@ -145,7 +148,15 @@ class Shipped:
         return list(self._session.get_inputs()), list(self._session.get_outputs())
 
     def run(self, inputs: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
-        """The values of some of the graph's outputs, as they are."""
+        """The values of some of the graph's outputs, as they are.
+
+        Args:
+            inputs: an array for each input of the graph, by name.
+            outputs: the names of those that are wanted.
+
+        Returns:
+            Their values, in this order.
+        """
         return self._session.run(outputs, inputs)  # pyright: ignore[reportReturnType]
 
     def batches(
@@ -156,7 +167,17 @@ class Shipped:
         target: bool = False,
         **layout: Unpack[Layout],
     ) -> Any:
-        """The rows of files, or images, in batches: as `read_batches` or `read_image_batches` has them."""
+        """The rows of files, or images, in batches: as `read_batches` or `read_image_batches` has them.
+
+        Args:
+            source: the file or files, or an image or a folder.
+            on_bad: whether the first bad row is refused, or all of them are skipped.
+            target: whether the target is delivered too.
+            layout: how a file is laid out; detected by default.
+
+        Returns:
+            The batches, to be iterated over once.
+        """
         from darkbayes.tables.images import read_image_batches
         from darkbayes.tables.streaming import read_batches
 
@@ -174,6 +195,9 @@ class Shipped:
         Args:
             inputs: as `predict` takes them; of no row, for the names and types of the columns.
             level: the probability that intervals hold; by default that of the guarantee, or 0.9.
+
+        Returns:
+            The columns, by name.
         """
         target = self.schema.target
         none = not len(inputs if isinstance(inputs, np.ndarray) else next(iter(inputs.values())))
@@ -209,7 +233,7 @@ def _listed(ports: dict[str, Port]) -> str:
 def _model_file(path: Path) -> Path:
     if path.is_dir():
         if not (path / MODEL).is_file():
-            raise RunError(f"{path} holds no {MODEL}: it is no run of `darkbayes fit`, or one that did not finish")
+            raise RunError(f"{path} holds no {MODEL}: it is not a run of `darkbayes fit`, or one that did not finish")
         return path / MODEL
     if not path.is_file():
         raise RunError(f"{path} is not there: name a run's folder or an ONNX file")

@@ -78,8 +78,8 @@ def test_variational_methods_find_the_closest_factorised_gaussian(settings: Any,
     keys = jax.random.split(jax.random.key(0), 64)
     fits = jax.vmap(method.fit, in_axes=(0, None))(keys, db.data.as_data(x, y))
     mean, std = (
-        np.concatenate([leaf.reshape(64, -1) for leaf in jax.tree.leaves(of.network)], axis=1)
-        for of in (fits.mean, fits.std)
+        np.concatenate([leaf.reshape(64, -1) for leaf in jax.tree.leaves(part.network)], axis=1)
+        for part in (fits.mean, fits.std)
     )
     assert np.abs(z_scores(mean, exact)).max() < 4.4
     np.testing.assert_allclose(mean.mean(axis=0), exact, atol=0.1 * deviation.min())
@@ -363,9 +363,9 @@ def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:
 
 def test_dropout_refuses_networks_without_plain_layers(curve: db.Data, linear: db.Network) -> None:
     modules = db.model.from_equinox(lambda key: eqx.nn.MLP(1, 1, 4, 1, key=key))
-    for network, found in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
+    for network, named in ((linear, "ArrayImpl|ShapeDtypeStruct"), (modules, "MLP")):
         posterior = db.Posterior(network, db.outcomes.Gaussian(1.0), db.priors.GaussianPrior(1.0), num_data=20)
-        with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear or eqx.nn.Conv2d, not ({found})"):
+        with pytest.raises(db.InvalidInput, match=f"tuple of eqx.nn.Linear or eqx.nn.Conv2d, not ({named})"):
             Dropout(posterior, optax.sgd(0.1), 5, None, rate=0.5).fit(jax.random.key(0), curve)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
-from darkbayes.data import TOY1D_NOISE_VARIANCE, as_inputs, minibatch
+from darkbayes.data.arrays import TOY1D_NOISE_VARIANCE, as_inputs, minibatch
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from darkbayes import cli
-from darkbayes.data import CATALOGUE, cache_folder, fetch, find, load, random_splits, standard_splits, whereabouts
-from darkbayes.data.sources import Dataset
+from darkbayes.data import load, random_splits, standard_splits
+from darkbayes.data.sources import CATALOGUE, Dataset, cache_folder, fetch, find, whereabouts
 from darkbayes.errors import DataError, InvalidInput
 
 TABLES = [name for name, dataset in CATALOGUE.items() if dataset.ships]
@@ -158,8 +158,8 @@ def files_in(folder: Path) -> set[str]:
 
 
 def assert_digits(images) -> None:
-    for found, expected in zip(images, ARRAYS, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for image, expected in zip(images, ARRAYS, strict=True):
+        np.testing.assert_array_equal(image, expected)
     assert images.train_x.dtype == images.test_x.dtype == np.uint8
     assert images.train_y.dtype == images.test_y.dtype == np.int64
 

@@ -129,7 +129,7 @@ LOOP = helper.make_graph(
 REFUSED = {
     "no ONNX file": (lambda: b"\x89PNG nothing of the kind", {}),
     r"2 inputs \(x, z\)": (lambda: made(inputs=[value("x", (1, 3, 8, 6)), value("z", (1,))]), {}),
-    r"x \[1, 30\] is no image": (lambda: made(shape=(1, 30)), {}),
+    r"x \[1, 30\] is not an image": (lambda: made(shape=(1, 30)), {}),
     r"channels come last": (lambda: made(shape=(1, 8, 6, 3)), {}),
     r"has 5 channels": (lambda: made(shape=(1, 5, 8, 6)), {}),
     r"has 4 images at a time": (lambda: made(shape=(4, 3, 8, 6)), {}),

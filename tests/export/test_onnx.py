@@ -88,17 +88,17 @@ def rows(number: int, extreme: bool) -> dict[str, np.ndarray]:
     return frame
 
 
-def agree(found: np.ndarray, expected: Any, dtype: Any = np.float32) -> None:
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-5, atol=1e-5)
+def agree(outputs: np.ndarray, expected: Any, dtype: Any = np.float32) -> None:
+    assert outputs.dtype == dtype
+    np.testing.assert_allclose(outputs, np.asarray(expected), rtol=1e-5, atol=1e-5)
 
 
 def agree_on_number(case: Exported, frame: dict[str, np.ndarray]) -> None:
     """Of a mean that is the exponential of a large number, float32 knows the logarithm to five digits, not itself."""
-    found = case.run(case.schema.matrices(frame))
+    outputs = case.run(case.schema.matrices(frame))
     expected = case.schema.target.own_unit(db.predict_student(case.student, case.params, case.schema.encode(frame)))
-    assert list(found) == ["mean", "std", "aleatoric_std", "epistemic_std", "location", "spread"]
-    for name, values in found.items():
+    assert list(outputs) == ["mean", "std", "aleatoric_std", "epistemic_std", "location", "spread"]
+    for name, values in outputs.items():
         wanted = getattr(expected, name).reshape(values.shape)
         if name in ("aleatoric_std", "epistemic_std"):
             # The sigmoid of onnxruntime rounds a share of 1e-15 of the variance, which float32 could not tell either.
@@ -108,14 +108,14 @@ def agree_on_number(case: Exported, frame: dict[str, np.ndarray]) -> None:
         elif name in ("mean", "std"):
             agree(np.log(values), np.log(wanted), np.float64)
         else:
-            agree(values / found["std"], wanted / expected.std[:, 0], np.float64)
+            agree(values / outputs["std"], wanted / expected.std[:, 0], np.float64)
 
 
-def agree_on_classes(case: Exported, found: dict[str, np.ndarray], x: np.ndarray) -> None:
-    told: Any = db.predict_student(case.student, case.params, x)
-    parts = (told.probs, told.log_probs, told.entropy, told.aleatoric, told.epistemic)
-    assert list(found) == ["probs", "log_probs", "entropy", "expected_entropy", "mutual_information"]
-    for values, wanted in zip(found.values(), parts, strict=True):
+def agree_on_classes(case: Exported, outputs: dict[str, np.ndarray], x: np.ndarray) -> None:
+    prediction: Any = db.predict_student(case.student, case.params, x)
+    parts = (prediction.probs, prediction.log_probs, prediction.entropy, prediction.aleatoric, prediction.epistemic)
+    assert list(outputs) == ["probs", "log_probs", "entropy", "expected_entropy", "mutual_information"]
+    for values, wanted in zip(outputs.values(), parts, strict=True):
         agree(values, wanted)
 
 
@@ -182,9 +182,9 @@ def test_every_activation_has_its_operator(name: str) -> None:
     )
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32) * 10
     probs, entropy = started(db.to_onnx(student, (), shape=(3,))).run(["probs", "entropy"], {"x": x})
-    told: Any = db.predict_student(student, (), x)
-    agree(probs, told.probs)
-    agree(entropy, told.entropy)
+    prediction: Any = db.predict_student(student, (), x)
+    agree(probs, prediction.probs)
+    agree(entropy, prediction.entropy)
 
 
 def test_every_layer_has_its_operator() -> None:
@@ -213,9 +213,9 @@ def test_every_layer_has_its_operator() -> None:
     content = db.to_onnx(student, params, shape=x.shape[1:])
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
     mean, std = started(content).run(["mean", "std"], {"x": x})
-    told = db.predict_student(student, params, x)
-    agree(mean, told.mean, np.float64)
-    agree(std, np.sqrt(told.variance), np.float64)
+    prediction = db.predict_student(student, params, x)
+    agree(mean, prediction.mean, np.float64)
+    agree(std, np.sqrt(prediction.variance), np.float64)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +225,13 @@ def test_a_student_without_schema_keeps_all_its_outputs_and_parts(head: Any) -> 
     student = db.Student(db.mlp([5], head.width), head, optax.sgd(1.0))
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     params = student.init(jax.random.key(0), x)
-    told = db.predict_student(student, params, x)
+    prediction = db.predict_student(student, params, x)
     session = started(db.to_onnx(student, params, shape=[3]))
     names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(names, {"x": x}), strict=True))
+    outputs = dict(zip(names, session.run(names, {"x": x}), strict=True))
     assert names[:6] == ["mean", "std", "aleatoric_std", "epistemic_std", "location", "spread"]
-    for name, values in found.items():
-        wanted = getattr(told, name)
+    for name, values in outputs.items():
+        wanted = getattr(prediction, name)
         np.testing.assert_allclose(values, wanted.reshape(values.shape), rtol=1e-5, atol=1e-5, err_msg=name)
 
 
@@ -290,8 +290,8 @@ def test_int8_weights_are_a_quarter_of_the_size_and_as_likely_as_rounding_lets_t
     assert len(small) < 0.5 * len(case.content)
     frame = rows(500, extreme=False)
     inputs, y = case.schema.matrices(frame), np.random.default_rng(0).normal(22.5, 9.2, 500)
-    found, exact = (started(content).run(["location", "spread"], inputs) for content in (small, case.content))
-    likely = [np.mean(-0.5 * ((y - mean) / spread) ** 2 - np.log(spread)) for mean, spread in (exact, found)]
+    outputs, exact = (started(content).run(["location", "spread"], inputs) for content in (small, case.content))
+    likely = [np.mean(-0.5 * ((y - mean) / spread) ** 2 - np.log(spread)) for mean, spread in (exact, outputs)]
     assert 0 < abs(likely[0] - likely[1]) < 0.01
 
 
@@ -313,7 +313,7 @@ def test_rounding_to_int8_moves_no_weight_by_more_than_half_a_step() -> None:
 
     near = eqx.tree_at(lambda network: [layer.weight for layer in network], params, replace_fn=rounded)
     content = db.to_onnx(student, params, shape=x.shape[1:])
-    told: Any = db.predict_student(student, near, x)
+    prediction: Any = db.predict_student(student, near, x)
     probs, logs = started(db.export.quantise(content)).run(["probs", "log_probs"], {"x": x})
-    agree(probs, told.probs)
-    agree(logs, told.log_probs)
+    agree(probs, prediction.probs)
+    agree(logs, prediction.log_probs)

@@ -114,7 +114,7 @@ def test_a_students_state_dict_loads_strictly_into_the_sequential_one_would_writ
     np.testing.assert_allclose(outputs(written, x), student.network.apply(params, x), rtol=1e-5, atol=1e-5)
     write_arrays(tmp_path / "student.safetensors", db.export.to_arrays(student.network, params))
     stored = read_arrays(tmp_path / "student.safetensors")
-    written.load_state_dict({name: torch.tensor(of) for name, of in stored.items()}, strict=True)
+    written.load_state_dict({name: torch.tensor(array) for name, array in stored.items()}, strict=True)
 
 
 def test_a_chain_begins_from_the_modules_weights() -> None:
@@ -151,7 +151,7 @@ HOOKED.register_forward_hook(lambda module, given, made: made * 2)
     [
         (nn.BatchNorm1d(3), "layer 1, BatchNorm1d.* no posterior is defined: replace it by GroupNorm or LayerNorm"),
         (nn.BatchNorm2d(3).eval(), "fuse_conv_bn_eval"),
-        (nn.LSTM(3, 3), "none that is known here: use Linear, Conv2d"),
+        (nn.LSTM(3, 3), "is not known here: use Linear, Conv2d"),
         (Calls(lambda x: x + 1), "add.* not known here: use a sum"),
         (Calls(lambda x: torch.flatten(x, 2)), "flatten.* not known here"),
         (Calls(lambda x: x if x.sum() > 0 else -x), "cannot be traced.*without branches"),

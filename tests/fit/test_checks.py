@@ -34,12 +34,12 @@ def prepared(target: str, **more: Any) -> Any:
 def test_a_column_that_gives_the_target_away_is_found_and_no_other() -> None:
     price = table().columns["price"].values
     assert leaks(prepared("price")) == leaks(prepared("dear")) == []
-    (found,) = leaks(prepared("price", tax=0.19 * price))
-    assert found["column"] == "tax"
-    assert found["alone"] > 0.98
-    assert 0.5 < found["next"] < 0.9  # Of size, which explains 4 of 5.2 parts.
-    (found,) = leaks(prepared("dear", paid=np.where(price > 0, "cash", "never")))
-    assert found["column"] == "paid"
+    (leak,) = leaks(prepared("price", tax=0.19 * price))
+    assert leak["column"] == "tax"
+    assert leak["alone"] > 0.98
+    assert 0.5 < leak["next"] < 0.9  # Of size, which explains 4 of 5.2 parts.
+    (leak,) = leaks(prepared("dear", paid=np.where(price > 0, "cash", "never")))
+    assert leak["column"] == "paid"
     # Where others give it away as well, it is easy to predict.
     assert leaks(prepared("price", tax=0.19 * price, fee=price + 0.5 * np.sin(17 * np.arange(ROWS)))) == []
 

@@ -87,10 +87,10 @@ def test_noise_that_depends_on_the_input_is_found_and_all_candidates_are_told(mo
         *(((5,), "one-noise"), ((5,), "input-noise"), ((4,), "input-noise")),
     }
     assert [each["prior"] for each in chosen.tried] == pytest.approx([0.1, 0.1, 0.1, 1.0, 0.01])
-    told = {(each["hidden"], each["likelihood"]): each for each in chosen.tried[:3]}
+    scores = {(each["hidden"], each["likelihood"]): each for each in chosen.tried[:3]}
     assert all(np.isfinite([each["log_likelihood"], each["gap_se"]]).all() for each in chosen.tried)
-    assert told[(5,), "input-noise"]["log_likelihood"] > told[(5,), "one-noise"]["log_likelihood"] + 0.1
-    assert told[(5,), "one-noise"]["gap_se"] > 0
+    assert scores[(5,), "input-noise"]["log_likelihood"] > scores[(5,), "one-noise"]["log_likelihood"] + 0.1
+    assert scores[(5,), "one-noise"]["gap_se"] > 0
     assert min(each["gap_se"] for each in chosen.tried) == 0
 
 
@@ -112,8 +112,8 @@ def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
     chosen = chosen_of(300, models)
     assert chosen.model == models[2]
     assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise, prior precision 0.1")
-    told = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
-    assert [told[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0), (-1.0, 0.0)]
+    scores = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
+    assert [scores[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0), (-1.0, 0.0)]
 
 
 def test_where_time_is_up_the_best_so_far_is_taken_and_said_so(scored: Any) -> None:

@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
     codes: list[int]
     printed: list[str]
-    told: list[str]
+    messages: list[str]
 
 
 def run(folder: Path, *, places: list[dict[str, str]], more: list[list[str]] | None = None) -> Ended:
@@ -60,8 +60,8 @@ def test_two_tasks_of_slurm_fit_one_student_and_the_first_alone_speaks(tmp_path)
     slurm |= {"JAX_COORDINATOR_PORT": str(free_port())}
     places = [slurm | {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)} for number in range(2)]
     ended = run(tmp_path, places=places, more=[["--json"]] * 2)
-    assert ended.codes == [0, 0], ended.told
-    assert ended.printed[1] == ended.told[1] == ""
+    assert ended.codes == [0, 0], ended.messages
+    assert ended.printed[1] == ended.messages[1] == ""
     # Nothing else is on standard output, where Gloo writes.
     assert json.loads(ended.printed[0])["rows"] == read_json(tmp_path / "run" / "results.json")["rows"]
     assert (tmp_path / "run" / "student.onnx").exists()
@@ -76,9 +76,9 @@ def test_processes_that_were_told_different_things_all_say_so(tmp_path):
     places = [kubeflow | {"JAX_PROCESS_ID": "0"}, kubeflow | {"JAX_PROCESS_ID": "1", "VERSION": "0.0"}]
     ended = run(tmp_path, places=places, more=[["--quiet"], ["--quiet", "--seed", "1"]])
     assert ended.codes == [2, 2]
-    for number, (told, version) in enumerate(zip(ended.told, (db.__version__, "0.0"), strict=True)):
+    for number, (messages, version) in enumerate(zip(ended.messages, (db.__version__, "0.0"), strict=True)):
         expected = f"darkbayes differs between processes, it is '{version}' on process {number}"
-        assert told == f"darkbayes: {expected}: call with the same on all of them\n"
+        assert messages == f"darkbayes: {expected}: call with the same on all of them\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -95,9 +95,13 @@ def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "environment", "message"),
     [
-        (("nowhere", 2, 0), {}, "--coordinator nowhere is no address: write HOST:PORT"),
+        (("nowhere", 2, 0), {}, "--coordinator nowhere is not an address: write HOST:PORT"),
         (("localhost:1", 2, 2), {}, "--process 2 of --processes 2: count from 0 to 1"),
-        ((), {"JAX_COORDINATOR_ADDRESS": "localhost:1", "JAX_PROCESS_ID": "one"}, "'one' in the environment is no num"),
+        (
+            (),
+            {"JAX_COORDINATOR_ADDRESS": "localhost:1", "JAX_PROCESS_ID": "one"},
+            "'one' in the environment is not a num",
+        ),
         ((), {}, "this process does not find the others .*: start it by srun, mpirun or as a JobSet, or give --coord"),
     ],
 )

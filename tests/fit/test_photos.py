@@ -144,7 +144,7 @@ def test_the_kind_of_network_follows_from_size_and_device(shape, images, network
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["pets", "--backbone", "none.onnx"], "none.onnx cannot be used as a backbone: there is no such file"),
         (["pets", "--backbone-size", "32"], "--backbone-size 32 does not apply to a folder of images without"),
@@ -153,7 +153,7 @@ def test_the_kind_of_network_follows_from_size_and_device(shape, images, network
         (["large"], r"large/a/1.png .*400000000 pixels"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_by_name(options, told, photos, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_fitted_is_refused_by_name(options, message, photos, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").symlink_to(photos)
     (tmp_path / "loose").mkdir()
@@ -167,7 +167,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(options, told, photos, tmp_pat
     (tmp_path / "large" / "a" / "1.png").write_bytes(png_of(20_000, 20_000))
     with pytest.raises(SystemExit):
         main(["fit", *options])
-    assert re.search(told, " ".join(capsys.readouterr().err.split()))
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
 
 
 def test_the_only_image_of_a_class_is_named(photos, tmp_path):

@@ -43,11 +43,11 @@ def test_probes_move_each_number_and_all_of_them_either_way() -> None:
 
 @pytest.mark.parametrize(("own", "within"), [(0.4, 0.0), (1.1, 1.0), (3.0, 0.0)])
 def test_the_ratio_is_that_of_the_student_to_its_teacher(own: float, within: float) -> None:
-    told = check_outside(SCHEMA, FRAME, 25, said(own), said(1.0), seed=0)
-    assert told is not None
-    assert told["probes"] == 25
-    assert (told["within"], told["epistemic_within"]) == (within, within)
-    assert (told["low"], told["high"]) == pytest.approx((own, own))
+    checked = check_outside(SCHEMA, FRAME, 25, said(own), said(1.0), seed=0)
+    assert checked is not None
+    assert checked["probes"] == 25
+    assert (checked["within"], checked["epistemic_within"]) == (within, within)
+    assert (checked["low"], checked["high"]) == pytest.approx((own, own))
 
 
 def test_excursions_go_two_ranges_beyond_what_was_seen() -> None:

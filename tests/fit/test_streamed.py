@@ -113,8 +113,8 @@ def test_a_table_beyond_the_memory_is_streamed_by_itself_and_that_is_told(
     for memory in ("100KB", "1GB"):
         with pytest.raises(SystemExit):
             cli.main(["fit", str(shards), "--target", "kind", "--memory", memory, "--out", str(tmp_path / memory)])
-        told = capsys.readouterr().err
-        assert ("as all of them would not fit in memory (0.0001 GB): what is chosen" in told) == (memory == "100KB")
+        message = capsys.readouterr().err
+        assert ("as all of them would not fit in memory (0.0001 GB): what is chosen" in message) == (memory == "100KB")
     streamed, whole = given
     assert (streamed.facts["rows"], streamed.facts["trained"] + streamed.facts["held_out"]) == (ROWS, ROWS)
     assert whole.rows is None
@@ -124,14 +124,14 @@ def test_scales_and_ranges_are_those_of_all_rows_that_train(columns: dict[str, A
     held = np.asarray([int(place.split()[1]) - 1 for place in stored.places])
     train = np.setdiff1d(np.arange(ROWS), held)
     assert stored.rows.number == len(train)
-    assert "as identifiers have" in stored.schema.ignored["number"]  # pyright: ignore[reportAttributeAccessIssue]
+    assert "as identifiers do" in stored.schema.ignored["number"]  # pyright: ignore[reportAttributeAccessIssue]
     for column in stored.schema.columns:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(column, Number):
             values = columns[column.name][train]
-            found = column.center, column.scale, column.low, column.high, column.flagged
+            scales = column.center, column.scale, column.low, column.high, column.flagged
             there = values[~np.isnan(values)]
             exact = there.mean(), there.std(), there.min(), there.max(), len(there) < len(values)
-            assert found == pytest.approx(exact, rel=1e-6, abs=1e-6)
+            assert scales == pytest.approx(exact, rel=1e-6, abs=1e-6)
 
 
 def test_a_store_holds_every_row_that_trains_once(columns: dict[str, Any], stored: Prepared) -> None:

@@ -128,9 +128,9 @@ def test_a_chain_over_the_last_layer_samples_its_conjugate_posterior(head: LastL
     eta = 2.0 / np.linalg.eigvalsh(head.precision)[-1]
     chain = db.minibatch_chain(head.posterior, db.sgld(eta), *head.data, batch_size=None, burn_in=600)
     draws = db.sample(chain, jax.random.key(0), num_chains=2000, num_draws=1).network
-    found = np.concatenate([draws[1].weight.reshape(-1, 4), draws[1].bias.reshape(-1, 1)], axis=1)
-    assert np.abs(z_scores(found, head.mean)).max() < 4
-    gap = found - head.mean
+    actual = np.concatenate([draws[1].weight.reshape(-1, 4), draws[1].bias.reshape(-1, 1)], axis=1)
+    assert np.abs(z_scores(actual, head.mean)).max() < 4
+    gap = actual - head.mean
     covariance = np.linalg.inv(head.precision - eta / 4 * head.precision @ head.precision)
     rows, columns = np.triu_indices(5)
     assert np.abs(z_scores(gap[:, rows] * gap[:, columns], covariance[rows, columns])).max() < 4

@@ -63,9 +63,9 @@ def test_what_is_no_count_has_no_probability(mixture: CountPrediction) -> None:
 
 
 def test_scores_are_right_or_refused(mixture: CountPrediction) -> None:
-    found = scores(mixture, np.asarray([1, 5, 30]))
-    assert set(found) == {"log_likelihood", "rmse", "coverage_90"}
-    assert found["log_likelihood"].value == pytest.approx(
+    actual = scores(mixture, np.asarray([1, 5, 30]))
+    assert set(actual) == {"log_likelihood", "rmse", "coverage_90"}
+    assert actual["log_likelihood"].value == pytest.approx(
         np.mean([np.log(probability(k)[row]) for row, k in enumerate((1, 5, 30))])
     )
     with pytest.raises(db.InvalidInput, match="CountPrediction has no kl"):

@@ -168,7 +168,7 @@ def test_the_luck_of_the_rows_that_calibrate_is_as_large_as_was_said() -> None:
 
 def test_a_student_that_says_nothing_finite_gets_no_guarantee() -> None:
     scores = np.where(np.arange(50) < 30, np.inf, 1.0)[:, None]
-    with pytest.raises(InvalidInput, match="of 60% of the rows nothing finite is said"):
+    with pytest.raises(InvalidInput, match="of 60% of the rows nothing finite is predicted"):
         calibrated(scores, 0.9)
 
 

@@ -218,9 +218,9 @@ def test_descent_finds_the_best_student(head: Any, targets: Any) -> None:
         updates, state = optimiser.update(gradient, state, outputs)
         return (optax.apply_updates(outputs, updates), state), None
 
-    (found, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=5000)
+    (actual, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=5000)
     expected = head.predict(best_outputs(head, targets))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-2, atol=1e-3), head.predict(found), expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-2, atol=1e-3), head.predict(actual), expected)
 
 
 @pytest.mark.parametrize(("head", "targets"), DECOMPOSING, ids=DECOMPOSING_NAMES)

@@ -185,7 +185,9 @@ def test_notes_tell_what_is_unlike_the_data_seen(houses):
     [(3, "3"), (3.0, "3"), (True, "true"), (" red ", "red"), ("NA", None), (10**400, "1" + "0" * 400)],
 )
 def test_categories_are_called_as_tables_call_them(houses, value, meant):
-    first, second = (houses.post("/predict", json={"rows": [HOUSE | {"colour": of}]}).json() for of in (value, meant))
+    first, second = (
+        houses.post("/predict", json={"rows": [HOUSE | {"colour": colour}]}).json() for colour in (value, meant)
+    )
     assert first["predictions"] == second["predictions"]
 
 
@@ -316,7 +318,7 @@ def test_a_csv_that_cannot_be_read_is_refused(houses, body, words):
         ([["0"] * 8] * 8, "something else than numbers"),
         ([[True] * 8] * 8, "something else than numbers"),
         ([[256] * 8] * 8, "below 0 or above 255"),
-        ("not base64!", "no base64"),
+        ("not base64!", "not base64"),
         ("AAAA", "no PNG or JPEG"),
         (picture((8, 8), "GIF"), "no PNG or JPEG"),
         (picture((5000, 5000)), "25,000,000 pixels"),

@@ -56,7 +56,7 @@ def opened(browser, address) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     # A prediction that is no longer wanted is aborted, and that is no complaint.
-    assert [of for of in complaints if "net::ERR_ABORTED" not in of] == []
+    assert [complaint for complaint in complaints if "net::ERR_ABORTED" not in complaint] == []
 
 
 def expect(locator: Any) -> Any:
@@ -206,7 +206,7 @@ def test_an_image_can_be_opened(opened):
     change(page, ("bars", "aleatoric"), lambda: page.locator("#file").set_input_files(file))
     bad = {"name": "bar.txt", "mimeType": "text/plain", "buffer": b"no image"}
     page.locator("#file").set_input_files(bad)
-    expect(page.locator("#problem")).to_contain_text("bar.txt is no image")
+    expect(page.locator("#problem")).to_contain_text("bar.txt is not an image")
 
 
 @pytest.mark.parametrize("name", ["houses", "pair", "flowers", "field", "digits"])
@@ -215,7 +215,7 @@ def test_it_fits_a_phone(opened, name):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     small = page.evaluate(
         """() => [...document.querySelectorAll("main button, main select, main input[type=number]")]
-            .filter(of => of.offsetParent && of.getBoundingClientRect().height < 24).map(of => of.id)"""
+            .filter(part => part.offsetParent && part.getBoundingClientRect().height < 24).map(part => part.id)"""
     )
     assert small == []
 

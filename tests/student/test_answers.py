@@ -178,7 +178,7 @@ def test_a_softened_loss_is_least_at_the_average_and_matches_logits_when_it_is_h
     [
         (lambda x: np.full((4, 2), 0.5), r"cannot learn from models\[0\] .*Categorical, 2 wide.*3 wide"),
         (lambda x: np.zeros(4), r"models\[0\]: it must return probabilities \[rows, classes\], not shape \(4,\)"),
-        (lambda x: np.full((4, 3), 2.0), r"row 0 has \[2. 2. 2.\], no probabilities: apply a softmax"),
+        (lambda x: np.full((4, 3), 2.0), r"row 0 has \[2. 2. 2.\], which are not probabilities: apply a softmax"),
         (lambda x: np.full((3, 3), 1 / 3), r"models\[0\] returns shape \(3, 3\) for 4 rows"),
         (lambda x: np.full((4, 3), np.nan), r"models\[0\] returns what is not finite, first at row 0"),
         ("forest", r"models\[0\] is 'forest': give a function of rows"),

@@ -28,11 +28,11 @@ def drawn(hidden: list[int], number: int) -> Any:
 
 def units(params: Any, layers: int) -> list[np.ndarray]:
     """What the units of each hidden layer say of `X`."""
-    said, found = X, []
+    said, outputs = X, []
     for layer in params[:layers]:
         said = jax.nn.silu(said @ layer.weight.T + layer.bias[None])
-        found.append(np.asarray(said))
-    return found
+        outputs.append(np.asarray(said))
+    return outputs
 
 
 def test_each_of_the_networks_says_within_the_wide_one_what_it_says_alone() -> None:

@@ -33,9 +33,9 @@ def test_a_plateau_is_found_where_the_student_stopped_and_not_where_it_learns_on
 
 
 def test_a_student_as_close_as_the_teacher_itself_has_not_stopped_early() -> None:
-    found = find_plateau(curve(0.0, 0.0123), 0.01)
-    assert found is not None
-    assert not found.stopped
+    actual = find_plateau(curve(0.0, 0.0123), 0.01)
+    assert actual is not None
+    assert not actual.stopped
 
 
 def test_a_curve_of_few_points_tells_nothing() -> None:
@@ -55,9 +55,9 @@ def distilled(logistic: db.Network, classes: db.Data) -> db.student.Distilled:
 
 
 def test_chains_on_an_easy_posterior_agree_at_its_temperature(distilled: db.student.Distilled) -> None:
-    found = distilled.diagnostics
-    assert found.verdict.code == "agree", str(found)
-    (run,) = found.runs
+    actual = distilled.diagnostics
+    assert actual.verdict.code == "agree", str(actual)
+    (run,) = actual.runs
     assert run.agreement.chains == 6
     assert run.agreement.draws == 150  # 300 kept, every other one traced.
     assert run.temperature is not None
@@ -73,7 +73,7 @@ def test_chains_on_an_easy_posterior_agree_at_its_temperature(distilled: db.stud
     assert run.kinetic_temperature is None
     assert run.divergence > 0
     assert 0 < run.teacher_error < 1e-3
-    assert "temperature" not in {warning.code for warning in found.warnings}
+    assert "temperature" not in {warning.code for warning in actual.warnings}
 
 
 def test_a_diagnosis_is_plain_json(distilled: db.student.Distilled) -> None:

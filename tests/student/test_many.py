@@ -72,8 +72,8 @@ def test_each_run_is_the_one_that_it_would_have_been_alone(singles: list[db.stud
     assert losses.shape == divergences.shape == (3, SETTINGS.restarts)
     for place, (single, own_key) in enumerate(zip(singles, jax.random.split(key, 3), strict=True)):
         alone, loss = single.advance(single.burn(single.init(own_key), np.int32(5)), np.int32(6))
-        for found, expected in zip(as_numbers(one_of(state, place)), as_numbers(alone), strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for actual, expected in zip(as_numbers(one_of(state, place)), as_numbers(alone), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(losses[place], loss, rtol=1e-4)
         np.testing.assert_allclose(divergences[place], single.divergences(alone), rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(best[place], single.best(alone), rtol=1e-4, atol=1e-5)

@@ -202,8 +202,8 @@ KINDS = {
     "ods": Kind("OpenDocument", file("t.ods", zipped(mimetype=b"application/vnd.oasis.opendocument.spreadsheet"))),
     "pickle": Kind("a pickle", file("t.pkl", b"\x80\x04\x95" + bytes(60))),
     "html": Kind("a web page", file("t.csv", b"<!DOCTYPE html><html>404</html>")),
-    "nested": Kind("JSON that is no table", file("t.json", json.dumps([1, [2]]).encode())),
-    "binary": Kind("anything else that is no text", file("t.bin", bytes(range(256)))),
+    "nested": Kind("JSON that is not a table", file("t.json", json.dumps([1, [2]]).encode())),
+    "binary": Kind("anything else that is not text", file("t.bin", bytes(range(256)))),
 }
 
 

@@ -39,13 +39,13 @@ def test_a_pandas_frame_becomes_the_same_columns_whatever_its_types():
 def test_a_matrix_gets_names_and_one_of_another_shape_is_refused():
     assert list(from_columns(np.zeros((3, 2))).columns) == ["x0", "x1"]
     assert list(from_columns(np.zeros((3, 2)), ["a", "b"]).columns) == ["a", "b"]
-    for data, names, told in (
+    for data, names, message in (
         (np.zeros(3), None, "two dimensions"),
         (np.zeros((3, 2)), ["a"], "2 columns"),
         ({"a": [1], "b": [1, 2]}, None, "one length"),
         (pd.DataFrame(np.zeros((2, 2)), columns=["a", "a"]), None, "several columns of the name 'a'"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             from_columns(data, names)
 
 

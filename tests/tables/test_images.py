@@ -36,14 +36,14 @@ def folder(tmp_path):
 
 def test_a_folder_of_images_becomes_arrays_with_classes(folder):
     assert is_image_folder(folder)
-    found = read_image_folder(folder)
-    assert found.images.shape == (12, 3, 6, 4)
-    assert found.images.dtype == np.uint8
-    assert found.classes == ("cat", "dog")
-    for path, label, image in zip(found.paths, found.labels, found.images, strict=True):
+    pictures = read_image_folder(folder)
+    assert pictures.images.shape == (12, 3, 6, 4)
+    assert pictures.images.dtype == np.uint8
+    assert pictures.classes == ("cat", "dog")
+    for path, label, image in zip(pictures.paths, pictures.labels, pictures.images, strict=True):
         assert path.parent.name == label
         np.testing.assert_array_equal(image, np.moveaxis(pixels(int(path.stem)), -1, 0))
-    assert found.notes == [
+    assert pictures.notes == [
         "12 images of 2 classes: 4 to 8 each",
         "images are of 6 by 4 pixels high and wide",
         "they are in three colours",
@@ -51,14 +51,14 @@ def test_a_folder_of_images_becomes_arrays_with_classes(folder):
 
 
 def test_the_schema_standardises_the_images_that_train(folder):
-    found = read_image_folder(folder)
+    pictures = read_image_folder(folder)
     rows = np.arange(8)
-    schema = infer_image_schema(found, PETS, rows)
+    schema = infer_image_schema(pictures, PETS, rows)
     assert schema.shape == (3, 6, 4)
-    inputs = schema.encode(found.images[rows])
+    inputs = schema.encode(pictures.images[rows])
     assert abs(float(inputs.mean())) < 1e-5
     assert float(inputs.std()) == pytest.approx(1, abs=1e-5)
-    assert PETS.encode(found.labels).tolist() == [0] * 8 + [1] * 4
+    assert PETS.encode(pictures.labels).tolist() == [0] * 8 + [1] * 4
 
 
 def test_images_are_grey_if_all_are_and_colours_turn_grey_for_such_a_model(tmp_path):
@@ -66,27 +66,29 @@ def test_images_are_grey_if_all_are_and_colours_turn_grey_for_such_a_model(tmp_p
         grey = pixels(k, channels=1)
         # Half of them are grey without saying so.
         save(tmp_path / "digits" / str(k % 11) / f"{k}.png", grey if k % 2 else np.stack([grey] * 3, axis=-1))
-    found = read_image_folder(tmp_path / "digits")
-    assert found.images.shape == (12, 1, 6, 4)
-    assert found.classes == tuple(str(k) for k in range(11))
-    schema = infer_image_schema(found, PETS)
+    pictures = read_image_folder(tmp_path / "digits")
+    assert pictures.images.shape == (12, 1, 6, 4)
+    assert pictures.classes == tuple(str(k) for k in range(11))
+    schema = infer_image_schema(pictures, PETS)
     save(tmp_path / "colour.png", np.full((6, 4, 3), (255, 0, 0), np.uint8))
     assert (image_array(tmp_path / "colour.png", schema) == 76).all()
 
 
 def test_sizes_are_the_most_common_one_and_large_images_are_scaled_down(folder, tmp_path):
     save(folder / "cat" / "other.png", pixels(0, 12, 12))
-    found = read_image_folder(folder)
-    assert found.images.shape == (13, 3, 6, 4)
-    assert found.notes[1].endswith(
+    pictures = read_image_folder(folder)
+    assert pictures.images.shape == (13, 3, 6, 4)
+    assert pictures.notes[1].endswith(
         "; those of another size (1) are scaled to it, and what then is too wide or high is cut off at both edges (1)"
     )
     for k in range(10):
         save(tmp_path / "photos" / "ab"[k % 2] / f"{k}.png", np.full((200, 100, 3), 20 * k, np.uint8))
-    found = read_image_folder(tmp_path / "photos")
-    assert found.images.shape == (10, 1, 64, 32)
-    assert found.notes[1] == "images are of 64 by 32 pixels high and wide; those of another size (10) are scaled to it"
-    assert found.images[:, 0, 0, 0].tolist() == [0, 40, 80, 120, 160, 20, 60, 100, 140, 180]
+    pictures = read_image_folder(tmp_path / "photos")
+    assert pictures.images.shape == (10, 1, 64, 32)
+    assert (
+        pictures.notes[1] == "images are of 64 by 32 pixels high and wide; those of another size (10) are scaled to it"
+    )
+    assert pictures.images[:, 0, 0, 0].tolist() == [0, 40, 80, 120, 160, 20, 60, 100, 140, 180]
 
 
 def test_all_kinds_of_image_files_are_read(folder):
@@ -100,17 +102,17 @@ def test_all_kinds_of_image_files_are_read(folder):
     exif = Image.Exif()
     exif[0x0112] = 6
     save(folder / "dog" / "turned.jpg", np.full((4, 6, 3), 50, np.uint8), exif=exif.tobytes())
-    found = read_image_folder(folder)
-    assert found.images.shape == (20, 3, 6, 4)
-    told = ["1 is turned upright, as their cameras say", "1 is transparent in parts, which show white"]
-    assert found.notes[1:3] == told
-    assert "another size" not in found.notes[3]
-    for path, image in zip(found.paths, found.images, strict=True):
+    pictures = read_image_folder(folder)
+    assert pictures.images.shape == (20, 3, 6, 4)
+    message = ["1 is turned upright, as their cameras say", "1 is transparent in parts, which show white"]
+    assert pictures.notes[1:3] == message
+    assert "another size" not in pictures.notes[3]
+    for path, image in zip(pictures.paths, pictures.images, strict=True):
         if path.stem == "plain":
             assert np.abs(image.astype(int) - 200).max() <= 2
         if path.stem == "deep":
             assert (image == 100).all()
-    top = found.images[[path.stem for path in found.paths].index("transparent")]
+    top = pictures.images[[path.stem for path in pictures.paths].index("transparent")]
     assert (top[:, :3] == 0).all()
     assert (top[:, 3:] == 255).all()
 
@@ -123,9 +125,9 @@ def test_junk_and_empty_folders_are_passed_over(folder):
     (folder / "cat" / "Thumbs.db").write_bytes(b"junk")
     (folder / "cat" / "more").mkdir()
     save(folder / "beside.png", pixels(0))
-    found = read_image_folder(folder)
-    assert len(found.images) == 12
-    assert found.notes[1:3] == [
+    pictures = read_image_folder(folder)
+    assert len(pictures.images) == 12
+    assert pictures.notes[1:3] == [
         "folders without images are left out: 'empty'",
         "1 image outside the folders of classes: not read",
     ]
@@ -143,8 +145,8 @@ def test_files_that_are_no_images_are_named(folder):
 
 
 def test_folders_from_which_no_classes_can_be_learnt_are_refused(tmp_path):
-    def refused(path, told):
-        with pytest.raises(InvalidInput, match=told):
+    def refused(path, message):
+        with pytest.raises(InvalidInput, match=message):
             read_image_folder(path)
 
     assert not is_image_folder(tmp_path)
@@ -165,22 +167,22 @@ def test_folders_from_which_no_classes_can_be_learnt_are_refused(tmp_path):
 
 
 def test_images_for_prediction_come_in_batches_from_a_file_a_folder_or_folders(folder):
-    found = read_image_folder(folder)
-    schema = infer_image_schema(found, PETS)
-    (single,) = read_image_batches(found.paths[0], schema)
-    np.testing.assert_array_equal(single.images, found.images[:1])
+    pictures = read_image_folder(folder)
+    schema = infer_image_schema(pictures, PETS)
+    (single,) = read_image_batches(pictures.paths[0], schema)
+    np.testing.assert_array_equal(single.images, pictures.images[:1])
     parts = list(read_image_batches(folder / "cat", schema, rows=5))
     assert [len(part) for part in parts] == [5, 3]
     assert parts[0].target is None
     batches = read_image_batches(folder, schema, target=True)
     (everything,) = batches
-    np.testing.assert_array_equal(everything.images, found.images)
+    np.testing.assert_array_equal(everything.images, pictures.images)
     assert everything.target is not None
-    assert everything.target.tolist() == found.labels.tolist()
-    assert everything.paths == [str(path) for path in found.paths] == everything.places.tolist()
+    assert everything.target.tolist() == pictures.labels.tolist()
+    assert everything.paths == [str(path) for path in pictures.paths] == everything.places.tolist()
     assert everything.places.dtype == object
     assert (len(batches), batches.num_rows) == (12, 12)
-    np.testing.assert_array_equal(image_array(found.paths[3].read_bytes(), schema), found.images[3])
+    np.testing.assert_array_equal(image_array(pictures.paths[3].read_bytes(), schema), pictures.images[3])
 
 
 def test_unreadable_images_are_skipped_or_refused_in_prediction(folder):
@@ -199,13 +201,13 @@ def test_unreadable_images_are_skipped_or_refused_in_prediction(folder):
 def test_a_source_without_images_or_with_unknown_classes_is_refused(folder, tmp_path):
     schema = infer_image_schema(read_image_folder(folder), PETS)
     (tmp_path / "empty").mkdir()
-    for source, options, told in (
+    for source, options, message in (
         (tmp_path / "empty", {}, "has no images"),
         (tmp_path / "none", {}, "is not there"),
         (folder, {"on_bad": "mend"}, "on_bad must be"),
         (folder, {"rows": 0}, "rows must be"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             read_image_batches(source, schema, **options)
     save(folder / "bird" / "1.png", pixels(0))
     with pytest.raises(InvalidInput, match="folders for 'bird', which the model does not know"):

@@ -26,18 +26,18 @@ def test_columns_become_numbers_and_categories_with_the_statistics_of_the_rows_t
 
     table = read_table(write(rows(cells)))
     train = np.arange(20)
-    found = infer_schema(table, "y", rows=train)
+    inferred = infer_schema(table, "y", rows=train)
     squares = np.asarray([k * k for k in range(20) if k != 4], float)
-    number, category = found.schema.columns
+    number, category = inferred.schema.columns
     assert number == Number("a", squares.mean(), pytest.approx(squares.std()), 100.0, True, 0.0, 361.0, True)
     assert category == Category("b", ("blue", "red"), flagged=False)
-    assert isinstance(found.schema.target, NumberTarget)
-    assert (found.schema.target.low, found.schema.target.high) == (0.25, 19.25)
-    assert schema_from_dict(json.loads(json.dumps(schema_to_dict(found.schema)))) == found.schema
-    inputs = found.schema.encode(frame_of(table, found.schema))
+    assert isinstance(inferred.schema.target, NumberTarget)
+    assert (inferred.schema.target.low, inferred.schema.target.high) == (0.25, 19.25)
+    assert schema_from_dict(json.loads(json.dumps(schema_to_dict(inferred.schema)))) == inferred.schema
+    inputs = inferred.schema.encode(frame_of(table, inferred.schema))
     assert inputs.shape == (30, 4)
     assert inputs[4].tolist() == [pytest.approx((100 - squares.mean()) / squares.std(), rel=1e-5), 1, 1, 0]
-    assert found.schema.target.encode(target_of(table, found.schema)).shape == (30, 1)
+    assert inferred.schema.target.encode(target_of(table, inferred.schema)).shape == (30, 1)
 
 
 def test_columns_of_no_use_are_left_out_with_the_reason():
@@ -55,26 +55,26 @@ def test_columns_of_no_use_are_left_out_with_the_reason():
             "y": np.arange(count) + 0.5,
         }
     )
-    found = infer_schema(table, "y", ignore=["mine"])
-    assert [column.name for column in found.schema.columns] == ["good", "half"]
-    assert found.schema.ignored == {
+    inferred = infer_schema(table, "y", ignore=["mine"])
+    assert [column.name for column in inferred.schema.columns] == ["good", "half"]
+    assert inferred.schema.ignored == {
         "row": "it counts the rows",
         "same": "every row has the same value",
         "zero": "every row has the same value",
         "none": "every value is missing",
-        "name": "it is text and almost every row has another value, as names and identifiers have",
+        "name": "text that differs in almost every row, as names and identifiers do",
         "mine": "you asked to leave it out",
     }
-    assert "'same', 'zero' are left out: every row has the same value" in found.notes
-    assert np.isfinite(found.schema.encode(frame_of(table, found.schema))).all()
+    assert "'same', 'zero' are left out: every row has the same value" in inferred.notes
+    assert np.isfinite(inferred.schema.encode(frame_of(table, inferred.schema))).all()
 
 
 def test_of_many_categories_the_most_frequent_are_kept():
     values = [f"c{k:03d}" for k in range(80) for _ in range(2 if k < MOST_CATEGORIES else 1)] * 2
-    found = infer_schema(from_columns({"c": values, "y": np.arange(len(values)) + 0.5}), "y")
-    (column,) = found.schema.categories
+    inferred = infer_schema(from_columns({"c": values, "y": np.arange(len(values)) + 0.5}), "y")
+    (column,) = inferred.schema.categories
     assert column.categories == tuple(f"c{k:03d}" for k in range(MOST_CATEGORIES))
-    assert any("80 categories" in note and "23%" in note for note in found.notes)
+    assert any("80 categories" in note and "23%" in note for note in inferred.notes)
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def good(k):
     return (np.sin(k), k % 4, k + 0.5)
 
 
-def refused(table, told, target="y", **options):
-    with pytest.raises(InvalidInput, match=told):
+def refused(table, message, target="y", **options):
+    with pytest.raises(InvalidInput, match=message):
         infer_schema(read_table(table) if isinstance(table, Path) else table, target, **options)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "is empty"),
         ("\n\n  \n", "is empty"),
@@ -203,13 +203,13 @@ def refused(table, told, target="y", **options):
         ("a\n" + "1\n" * 20, "no column 'y'"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_with_the_reason(write, content, told):
-    refused(write(content), told)
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(write, content, message):
+    refused(write(content), message)
 
 
 def test_ten_rows_are_enough_but_a_note_says_that_they_are_few(write):
-    found = infer_schema(read_table(write(rows(good, LEAST_ROWS))), "y")
-    assert "10 rows are few" in found.notes[0]
+    inferred = infer_schema(read_table(write(rows(good, LEAST_ROWS))), "y")
+    assert "10 rows are few" in inferred.notes[0]
 
 
 def test_a_missing_name_is_answered_by_the_nearest_one(write):
@@ -229,9 +229,9 @@ def test_a_task_that_does_not_fit_the_target_is_refused(write):
 def test_nested_values_and_durations_are_refused_unless_they_are_ignored(tmp_path):
     columns = {"x": np.arange(20.0) ** 2, "y": np.arange(20) + 0.5}
     hour = datetime.timedelta(hours=1)
-    for values, told in (([hour] * 20, "durations, such as '1:00:00'"), ([[1]] * 20, "of the kind list")):
+    for values, message in (([hour] * 20, "durations, such as '1:00:00'"), ([[1]] * 20, "of the kind list")):
         pq.write_table(pa.table(columns | {"when": values}), tmp_path / "t.parquet")
-        refused(read_table(tmp_path / "t.parquet"), f"'when' holds .*{told}")
+        refused(read_table(tmp_path / "t.parquet"), f"'when' holds .*{message}")
         assert infer_schema(read_table(tmp_path / "t.parquet"), "y", ignore=["when"]).schema.shape == (1,)
     refused(from_columns(pd.DataFrame(columns | {"when": pd.Timedelta(hour)})), "'when' holds durations")
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and nothing else")
@@ -241,9 +241,9 @@ def test_nested_values_and_durations_are_refused_unless_they_are_ignored(tmp_pat
 
 def test_codes_that_begin_with_a_zero_stay_text(write):
     table = read_table(write(rows(lambda k: (f"{k % 3:05d}", 1, k + 0.5))))
-    found = infer_schema(table, "y")
-    assert found.schema.categories[0].categories == ("00000", "00001", "00002")
-    assert any("begins with a zero" in note for note in found.notes)
+    inferred = infer_schema(table, "y")
+    assert inferred.schema.categories[0].categories == ("00000", "00001", "00002")
+    assert any("begins with a zero" in note for note in inferred.notes)
 
 
 def test_numbers_beyond_what_was_seen_are_bent_into_their_reach():

@@ -54,11 +54,11 @@ def test_a_csv_file_and_a_parquet_file_give_the_columns_of_the_schema(tmp_path):
     (tmp_path / "t.csv").write_text(GOOD)
     for source, lines, unit in ((tmp_path / "t.csv", [2, 3, 4], "line"), (tmp_path / "t.parquet", [1, 2, 3], "row")):
         batches = read_batches(source, SCHEMA)
-        frame, found = together(batches)
+        frame, places = together(batches)
         np.testing.assert_array_equal(frame["size"], [1.5, np.nan, -300])
         assert frame["colour"] == ["red", None, "blue"]
         assert frame["new"] == ["true", "false", None]
-        assert (found, batches.unit, batches.num_rows, batches.num_bad) == (lines, unit, 3, 0)
+        assert (places, batches.unit, batches.num_rows, batches.num_bad) == (lines, unit, 3, 0)
     assert read_batches(tmp_path / "t.csv", SCHEMA).notes == []
     assert batches.notes == [
         "not there when the model was fitted, and not read: 'a.b'",
@@ -214,13 +214,13 @@ def test_text_in_a_parquet_column_of_numbers_is_a_bad_row_and_other_types_are_re
 
 
 def test_files_that_cannot_be_trusted_are_refused_even_if_bad_rows_are_skipped():
-    for text, told in (
+    for text, message in (
         (b"", "is empty"),
         (b"size,colour,new\n", "names of 3 columns, but no rows"),
         ("size,colour,new\n1,Genève,true\n".encode() + b"1,M\xfcnchen,true\n", "line 3 holds the byte 0xFC"),
         (b'size,colour,new\n1,red,true\n2,"red,true\n', "row of line 3 is not closed"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             list(read_batches(text, SCHEMA, on_bad="skip"))
     with pytest.raises(InvalidInput, match="on_bad must be"):
         read_batches(GOOD.encode(), SCHEMA, on_bad="mend")  # pyright: ignore[reportArgumentType]

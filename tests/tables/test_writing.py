@@ -36,7 +36,7 @@ def test_written_predictions_read_back(tmp_path, name):
     assert table.columns["line"].values.tolist() == [2, 5, 6, 7, 9]
     assert table.columns["mean"].values.tolist() == [100, 101, 100, 101, 102]
     np.testing.assert_allclose(table.columns["upper_50"].values[0], 100 + 2 * 0.6744898)
-    assert [found.name for found in path.parent.iterdir()] == [name]
+    assert [written.name for written in path.parent.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(

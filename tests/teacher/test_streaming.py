@@ -124,7 +124,7 @@ def test_pools_add_to_the_noise_of_minibatches_what_is_said(chain: Any) -> None:
     own = (step + noise / BATCH) * (1 - share ** (2 * WINDOW)) / (1 - share**2)
     law = (own + noise / POOL * sums**2) / (1 - share ** (2 * WINDOW))
     assert noise / POOL * sums**2 > own  # Most of it is of pools.
-    found = np.mean(np.square(draws), axis=(0, 1)).mean()
-    assert abs(found / law - 1) < 4 * np.sqrt(2 / (3 * DRAWS))
+    actual = np.mean(np.square(draws), axis=(0, 1)).mean()
+    assert abs(actual / law - 1) < 4 * np.sqrt(2 / (3 * DRAWS))
     # No more than if minibatches were noisier by as much as rows are drawn before they go.
     assert law < (step + (1 + WINDOW * BATCH / POOL) * noise / BATCH) / (1 - share**2)

@@ -112,16 +112,16 @@ def test_with_all_data_the_step_is_the_longest_that_inflates_no_more_than_asked(
     inflation: float, chain: Any, conjugate: Any
 ) -> None:
     """And it does inflate the variance of the stiffest direction by just that."""
-    found = tuned(chain, inflation=inflation)
-    assert found.step_size == pytest.approx(longest_step(conjugate, inflation), rel=0.02)
-    assert found.heating == 0.0
+    choices = tuned(chain, inflation=inflation)
+    assert choices.step_size == pytest.approx(longest_step(conjugate, inflation), rel=0.02)
+    assert choices.heating == 0.0
     precision = np.linalg.inv(conjugate.covariance)
-    covariance = laws.stationary(laws.sgld(found.step_size, precision))
+    covariance = laws.stationary(laws.sgld(choices.step_size, precision))
     stiffest = np.linalg.eigh(precision)[1][:, -1]
     assert stiffest @ covariance @ stiffest / (stiffest @ conjugate.covariance @ stiffest) == pytest.approx(
         1 + inflation, rel=0.02
     )
-    assert 1 / (1 - found.stiffness / 2) == pytest.approx(1 + inflation, rel=0.02)
+    assert 1 / (1 - choices.stiffness / 2) == pytest.approx(1 + inflation, rel=0.02)
 
 
 def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed(
@@ -142,11 +142,11 @@ def test_with_minibatches_the_step_is_that_at_which_they_heat_as_much_as_allowed
 
     plain = db.teacher.gradients.minibatch_gradients()
     chain = db.minibatch_chain(conjugate.posterior, sampler, *conjugate.data, batch_size=2, gradients=plain)
-    found = [tuned(chain, seed) for seed in range(8)]
-    shares = [heating(of.step_size) for of in found]
+    choices = [tuned(chain, seed) for seed in range(8)]
+    shares = [heating(chosen.step_size) for chosen in choices]
     assert np.mean(shares) == pytest.approx(HEATING, rel=0.1)
     assert max(shares) < 1.5 * HEATING
-    assert all(of.heating <= 1.001 * HEATING and of.step_size < longest_step(conjugate) for of in found)
+    assert all(chosen.heating <= 1.001 * HEATING and chosen.step_size < longest_step(conjugate) for chosen in choices)
     hasty = tuned(chain, max_burn_in=1)
     assert hasty.burn_in == exploration.FIRST_PHASE
     assert not hasty.settled
@@ -172,10 +172,10 @@ def test_a_sampler_without_units_has_the_same_step_size_in_every_unit(linear: db
         assert getattr(plain, name) == getattr(large, name)
     assert plain.thin % 3 == 0
     assert (plain.steps - plain.burn_in) % plain.thin == 0
-    for chain, of in zip(made, (plain, large), strict=True):
+    for chain, chosen in zip(made, (plain, large), strict=True):
         assert isinstance(chain.transformation, db.samplers.AutoStep)
-        assert float(chain.transformation.step_size) == pytest.approx(of.step_size)
-        assert (chain.burn_in, chain.thin) == (of.burn_in, of.thin)
+        assert float(chain.transformation.step_size) == pytest.approx(chosen.step_size)
+        assert (chain.burn_in, chain.thin) == (chosen.burn_in, chosen.thin)
 
 
 # Lengths
@@ -230,18 +230,18 @@ def test_it_is_measured_how_soon_predictions_forget(chain: Any, conjugate: Any) 
 
     A prediction mixes the two directions, and its time is the mean of theirs by their share of its variance.
     """
-    found = tuned(chain, inflation=0.05)
+    choices = tuned(chain, inflation=0.05)
     precision = np.linalg.inv(conjugate.covariance)
     stiffness, directions = np.linalg.eigh(precision)
-    kept = 1 - found.step_size / 2 * stiffness
-    variances = 1 / (stiffness * (1 - found.step_size / 4 * stiffness))
+    kept = 1 - choices.step_size / 2 * stiffness
+    variances = 1 / (stiffness * (1 - choices.step_size / 4 * stiffness))
     parts = (np.asarray(conjugate.data.x, np.float64) @ directions) ** 2 * variances
     times = parts @ ((1 + kept) / (1 - kept)) / parts.sum(axis=1)
-    assert found.autocorrelation == pytest.approx(np.quantile(times, 0.9), rel=0.2)
-    assert found.thin == round(found.autocorrelation / 10)
-    assert found.burn_in > 10 * found.autocorrelation
-    assert found.rhat < 1.05
-    assert found.settled
+    assert choices.autocorrelation == pytest.approx(np.quantile(times, 0.9), rel=0.2)
+    assert choices.thin == round(choices.autocorrelation / 10)
+    assert choices.burn_in > 10 * choices.autocorrelation
+    assert choices.rhat < 1.05
+    assert choices.settled
 
 
 # Again, and after a fall
@@ -252,7 +252,7 @@ def test_the_same_key_makes_the_same_choices(chain: Any, choices: db.teacher.Cho
     assert tuned(chain, seed=1) != choices
 
 
-def test_choices_restore_the_chain(chain: Any, choices: db.teacher.Choices, trees_equal: Any) -> None:
+def test_keptrestore_the_chain(chain: Any, choices: db.teacher.Choices, trees_equal: Any) -> None:
     made, again = db.tune(chain, jax.random.key(0), num_chains=CHAINS)
     assert again == choices
     stored = db.teacher.Choices(**json.loads(json.dumps(dataclasses.asdict(choices))))
@@ -268,9 +268,9 @@ def test_a_run_keeps_what_was_chosen(
     chain: Any, choices: db.teacher.Choices, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = runs.Run(tmp_path / "run", {}, quiet=True)
-    _, found = run.tune("teacher", [chain], jax.random.key(0), num_chains=CHAINS)
+    _, kept = run.tune("teacher", [chain], jax.random.key(0), num_chains=CHAINS)
     (stored,) = json.loads((run.path / "teacher" / "choices.json").read_text())
-    assert found == [choices]
+    assert kept == [choices]
     assert stored == dataclasses.asdict(choices) | {"explanation": choices.explain()}
 
     def fail(*_: Any, **__: Any) -> None:
@@ -278,7 +278,7 @@ def test_a_run_keeps_what_was_chosen(
 
     monkeypatch.setattr(runs, "tune_all", fail)
     (restored,), again = run.tune("teacher", [chain], jax.random.key(0), num_chains=CHAINS)
-    assert again == found
+    assert again == kept
     assert restored.transformation.tuned
     results = run.finish("toy2d", "auto", [], 0)
     assert results["choices"] == {"teacher": [stored]}
@@ -310,9 +310,9 @@ def test_where_no_step_size_is_small_enough_the_error_says_what_to_do(
 # Words
 
 
-def test_choices_explain_themselves(choices: db.teacher.Choices) -> None:
-    told = dataclasses.replace(choices, step_size=0.0661, autocorrelation=18.6, thin=2, steps=11024)
-    assert told.explain() == (
+def test_keptexplain_themselves(choices: db.teacher.Choices) -> None:
+    explained = dataclasses.replace(choices, step_size=0.0661, autocorrelation=18.6, thin=2, steps=11024)
+    assert explained.explain() == (
         "step size 0.0661: discretisation inflates the variance along the stiffest direction by 50%, minibatches add "
         "0% there; burn-in 1,024 steps, after which the log posterior no longer rose; predictions forget where "
         "they were within 19 steps, so one draw in 2 is kept; 11,024 steps in all, the fewest that teach a student for "
@@ -324,5 +324,5 @@ def test_choices_explain_themselves(choices: db.teacher.Choices) -> None:
 def test_anything_that_scales_with_one_number_can_be_tuned(chain: Any, conjugate: Any) -> None:
     """Such as a sampler behind a clip that never acts."""
     clipped = db.samplers.AutoStep(lambda eta: optax.chain(optax.clip_by_global_norm(1e6), db.sgld(eta)))
-    found = tuned(dataclasses.replace(chain, transformation=clipped))
-    assert found.step_size == pytest.approx(longest_step(conjugate), rel=0.02)
+    choices = tuned(dataclasses.replace(chain, transformation=clipped))
+    assert choices.step_size == pytest.approx(longest_step(conjugate), rel=0.02)

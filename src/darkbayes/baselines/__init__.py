@@ -13,3 +13,8 @@ from darkbayes.baselines.swag import Walked as Walked
 from darkbayes.baselines.variational import BayesByBackprop as BayesByBackprop
 from darkbayes.baselines.variational import MeanField as MeanField
 from darkbayes.baselines.variational import VariationalInference as VariationalInference
+from darkbayes.namespaces import own
+
+
+def __dir__() -> list[str]:
+    return own(globals())

@@ -5,9 +5,12 @@ research.py      the paper and the engine: reproduce, bench, data
 doctor.py        what is installed, and what of it works: doctor
 """
 
+import ast
 import contextlib
 import functools
+import inspect
 import io
+import itertools
 import operator
 import os
 import sys
@@ -53,8 +56,10 @@ def _parsed(arguments: list[str]) -> Any:
     for name, kind in COMMANDS.items():
         about = kind.__doc__
         # Its examples are shown in its own help and not in the list of all commands.
-        if arguments[:1] == [name] and name in HELP["examples"]:
-            about += f"\n\nexamples:\n{HELP['examples'][name]}"
+        if arguments[:1] == [name]:
+            _join_lines(kind)
+            if name in HELP["examples"]:
+                about += f"\n\nexamples:\n{HELP['examples'][name]}"
         options = tyro.conf.subcommand(name, description=about)
         # The commands of `data` are its argument, whose name nobody needs to see.
         commands.append(Annotated[tyro.conf.OmitArgPrefixes[kind] if kind is DataCommand else kind, options])
@@ -62,6 +67,17 @@ def _parsed(arguments: list[str]) -> Any:
     return tyro.cli(
         command, prog=PROGRAM, description=HELP["about"], args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
     )
+
+
+def _join_lines(kind: type) -> None:
+    """Give each option the string under it as its help, on one line: tyro keeps breaks before indented lines."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(tree, ast.ClassDef)
+    for pair in itertools.pairwise(tree.body):
+        match pair:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                line = tyro.conf.arg(help=" ".join(text.split()))
+                kind.__annotations__[name] = Annotated[kind.__annotations__[name], line]
 
 
 def main(arguments: list[str] | None = None) -> None:

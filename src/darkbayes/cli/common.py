@@ -20,7 +20,7 @@ def value(metavar: str | None, *, default: bool = True, **more: Any) -> object:
 
 Flag = Annotated[bool, value(None, default=False)]
 Json = Annotated[bool, value(None, default=False, help="print the results as JSON instead of a table")]
-Quiet = Annotated[bool, value(None, default=False, help="no progress bars and notes")]
+Quiet = Annotated[bool, value(None, default=False, help="no progress bars or notes")]
 Resume = Annotated[bool, value(None, default=False, help="go on with the run that the folder holds")]
 Number = Annotated[int, value("NUMBER")]
 OptionalFile = Annotated[Path | None, value("FILE", default=False)]
@@ -44,7 +44,7 @@ def seconds(text: str) -> float | None:
     except ValueError:
         duration = math.nan
     if not 0 < duration < math.inf:
-        raise InvalidInput(f"--time-budget {text!r} is no duration: write 60s, 5m, 1h or none")
+        raise InvalidInput(f"--time-budget {text!r} is not a duration: write 60s, 5m, 1h or none")
     return duration
 
 
@@ -60,7 +60,7 @@ def size(text: str) -> float:
     except (KeyError, ValueError):
         amount = math.nan
     if not 0 < amount < math.inf:
-        raise InvalidInput(f"--memory {text!r} is no amount: write 500MB or 2GB")
+        raise InvalidInput(f"--memory {text!r} is not an amount: write 500MB or 2GB")
     return amount
 
 

@@ -68,7 +68,7 @@ def devices() -> list[str]:
 def caches() -> dict[str, dict[str, Any]]:
     """What is kept for later, where, and how much of it there is; looking changes nothing."""
     from darkbayes.compiled import MOST_BYTES, compiled_folder, why_not
-    from darkbayes.data import cache_folder
+    from darkbayes.data.sources import cache_folder
 
     compiled, data = compiled_folder(), cache_folder()
     bytes_compiled = _size(compiled)

@@ -28,11 +28,11 @@ OnBad = Annotated[
 ]
 Delimiter = Annotated[
     str | None,
-    value("CHARACTER", default=False, help="what separates the fields of a CSV file; found out by default"),
+    value("CHARACTER", default=False, help="what separates the fields of a CSV file; detected by default"),
 ]
 Encoding = Annotated[
     str | None,
-    value("NAME", default=False, help="of a CSV or JSON file, such as utf-8, cp1252 or utf-16; found out by default"),
+    value("NAME", default=False, help="of a CSV or JSON file, such as utf-8, cp1252 or utf-16; detected by default"),
 ]
 Sheet = Annotated[str | None, value("NAME", default=False, help="of a spreadsheet; the first by default")]
 Query = Annotated[
@@ -60,27 +60,27 @@ class Fit:
     target: Annotated[tuple[str, ...], value("COLUMN ...", default=False)] = ()
     """the column to predict, or several columns of numbers; not for images"""
     task: Annotated[str, value("TASK")] = AUTO
-    """what the target is: classification, counts or regression; by default its values tell"""
+    """what the target is: classification, counts or regression; by default, inferred from its values"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
     """the distribution that the sampled network predicts: one-noise or input-noise of numbers, negative-binomial or
     poisson of counts, softmax of classes; by default the one that predicts best on rows set aside"""
     head: Annotated[str | None, value("NAME", default=False)] = None
-    """that of the student: of numbers mixture (the default) or gaussian"""
+    """the student's distribution of numbers: mixture (the default) or gaussian"""
     effort: Annotated[float, value("TIMES")] = 1.0
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
-    """when to stop at the latest, even if the work is not done: 60s, 5m, 1h, or none"""
+    """when to stop at the latest, even if work is left: 60s, 5m, 1h, or none"""
     ignore: Names = ()  # columns to leave out
     number: Names = ()  # columns to read as numbers, whatever they look like
     category: Names = ()  # columns to read as categories
     date: Names = ()  # columns to read as dates; numbers such as 20210304, or seconds since 1970, too
-    text: Names = ()  # columns of free text whose words are to be read, by hashes; by default it is left out
+    text: Names = ()  # columns of free text whose words are to be read, by hashes; left out by default
     decimal: Annotated[str | None, value("MARK", default=False)] = None
-    """what stands before decimals, a point or a comma; found out by default"""
+    """the decimal mark, a point or a comma; detected by default"""
     day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
-    """whether 3/4/2021 is in April; found out by default"""
+    """whether 3/4/2021 is in April; detected by default"""
     weights: Annotated[str | None, value("COLUMN", default=False)] = None
-    """the column that says what each row counts for in training: 2 is as good as the row twice, 0 as no such row"""
+    """the column that says what each row counts for in training: 2 counts a row twice, 0 leaves it out"""
     class_weight: Annotated[str | None, value("balanced", default=False)] = None
     """what rows of each class count for: balanced for all classes alike, as if they were equally frequent"""
     held_out: Annotated[float, value("SHARE")] = 0.2
@@ -92,7 +92,7 @@ class Fit:
     """widths of the hidden layers of the network that is sampled; by default those that predict best on rows set
     aside"""
     activation: Annotated[str | None, value("NAME", default=False)] = None
-    """what comes after each of them: silu (the default), relu, tanh, gelu and others"""
+    """activation of the hidden layers: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128, 128)
     """widths of the student's hidden layers"""
     network: Annotated[Literal["auto", "mlp", "cnn", "resnet"], value(None)] = "auto"
@@ -113,7 +113,7 @@ class Fit:
     memory: Annotated[str | None, value("SIZE", default=False)] = None
     """what the rows of a table may take in memory, such as 2GB; a CSV or Parquet file that would take more is streamed
     from a copy in the run's folder. By default half of the machine's memory"""
-    chains: Number = 8  # chains that sample side by side; as many again follow if their average is known too roughly
+    chains: Number = 8  # chains that sample side by side; as many again are run if their average is known too roughly
     delimiter: Delimiter = None
     encoding: Encoding = None
     sheet: Sheet = None
@@ -124,9 +124,9 @@ class Fit:
     """be one of several processes that share the chains, each with the same command and a folder that all see; its
     place is read from the environment: Slurm, Open MPI, Kubernetes, Kubeflow"""
     coordinator: Annotated[str | None, value("HOST:PORT", default=False)] = None
-    """where process 0 is to be found, in place of the environment; with --processes and --process"""
-    processes: Annotated[int | None, value("NUMBER", default=False)] = None  # how many there are
-    process: Annotated[int | None, value("NUMBER", default=False)] = None  # which of them this is, from 0
+    """the address of process 0, instead of what the environment says; with --processes and --process"""
+    processes: Annotated[int | None, value("NUMBER", default=False)] = None  # how many processes there are
+    process: Annotated[int | None, value("NUMBER", default=False)] = None  # which of them this one is, from 0
     resume: Resume = False
     quiet: Quiet = False
     json: Json = False
@@ -450,7 +450,7 @@ class Export:
     torch: Flag = False  # the weights as a state dict for the torch.nn.Sequential of the same layers
     safetensors: Flag = False  # the weights by name
     int8: Flag = False
-    """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is told"""
+    """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is reported"""
     on: OptionalFile = None
     """a file with the target to measure the loss of --int8 on, instead of the rows that the fit held out"""
     out: Annotated[Path | None, value("FILE", default=False, aliases=("-o",))] = None
@@ -488,9 +488,9 @@ class Serve:
     workers: Annotated[int | None, value("NUMBER", default=False)] = None
     """processes that predict, and half as many again for large requests; by default one for each processor, up to 4"""
     name: Annotated[str | None, value("NAME", default=False)] = None
-    """what the Open Inference Protocol calls the model; as the run or the file by default"""
+    """the model's name in the Open Inference Protocol; that of the run or file by default"""
     allow_host: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
-    """names that it goes by, and whose pages may ask; by default this machine's, or any if others can reach it"""
+    """host names it answers to, whose pages may ask; by default this machine's, or any if others can reach it"""
     access_log: Flag = False  # write a line of JSON about each request on standard error
     quiet: Flag = False  # say nothing but the address
 

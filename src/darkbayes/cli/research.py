@@ -28,7 +28,7 @@ class Reproduce:
     """Run an experiment of the paper."""
 
     experiment: tyro.conf.Positional[Experiment]
-    """which experiment"""
+    """the experiment to run"""
     preset: Annotated[
         Literal["best", "literal", "augmented", "auto", "automatic", "default", "quick"] | None,
         value(None, default=False),
@@ -51,7 +51,8 @@ class Reproduce:
     seed: Number = 0  # the same seed gives the same bits on the same machine
     out: OptionalFolder = None  # the run's folder; runs/EXPERIMENT-PRESET by default
     resume: Resume = False
-    report: bool = True  # whether to write report.html; `darkbayes report` does so later, on another machine as well
+    report: Annotated[bool, value(None, default=False)] = True
+    """write no report.html; `darkbayes report` does so later, on another machine as well"""
     quiet: Quiet = False
     json: Json = False
 
@@ -95,7 +96,7 @@ class Bench:
     """Measure what the package costs, or compare samplers; in a checkout."""
 
     what: tyro.conf.Positional[Measurement]
-    """which measurement; samplers, streaming and targets take a quarter of an hour, kills half an hour, faults two
+    """what to measure; samplers, streaming and targets take a quarter of an hour, kills half an hour, faults two
     hours"""
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
@@ -116,7 +117,7 @@ class DataList:
     json: Flag = False  # print the list as JSON instead of a table
 
     def run(self) -> None:
-        from darkbayes.data import CATALOGUE, whereabouts
+        from darkbayes.data.sources import CATALOGUE, whereabouts
 
         fields = ("name", "task", "rows", "features", "description", "home")
         sets = CATALOGUE.values()
@@ -146,19 +147,20 @@ class DataGet:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """which data set; `darkbayes data list` shows all"""
+    """the data set; `darkbayes data list` shows all"""
     folder: OptionalFolder = None  # read the files in this folder and nowhere else
     offline: Flag = False  # read the cache and nothing else
     out: OptionalFolder = None  # copy the files into this folder: a table as NAME.csv, images as they are published
     quiet: Quiet = False
 
     def run(self) -> None:
-        from darkbayes import data, files
+        from darkbayes import files
+        from darkbayes.data.sources import fetch, find
 
         if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise InvalidInput(f"--out {self.out} is a file: name a folder")
-        dataset = data.find(self.name)
-        fetched = data.fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
+        dataset = find(self.name)
+        fetched = fetch(dataset, folder=self.folder, offline=self.offline, quiet=self.quiet)
         paths = fetched.paths
         if self.out is not None:
             # A table is wanted for reading, images are wanted as every other program expects them.

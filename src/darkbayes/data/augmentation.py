@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
+from darkbayes.namespaces import own
 from darkbayes.types import Array, Key
 
 Augment = Callable[[Key, Array], Array]
@@ -162,3 +163,7 @@ def _require_images(name: str, x: Array) -> None:
         images, remedy = "[batch, height, width] or [batch, channels, height, width]", "reshape x"
         remedy += " (mlp flattens images by itself)"
         raise InvalidInput(f"{name} needs images {images}, not shape {x.shape}: {remedy}")
+
+
+def __dir__() -> list[str]:
+    return own(globals())

@@ -18,7 +18,7 @@ from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_share
 from darkbayes.export import Backbone, to_onnx
-from darkbayes.files import read_told, write_arrays
+from darkbayes.files import read_metadata, write_arrays
 from darkbayes.fit import (
     Options,
     Start,
@@ -49,8 +49,11 @@ class Decomposition(NamedTuple):
     """Uncertainty and its parts, one value per row: variances of a number, entropies in nats of a class."""
 
     total: np.ndarray
-    aleatoric: np.ndarray  # What would remain with any amount of data: noise.
-    epistemic: np.ndarray  # What more data could remove.
+    """All of it."""
+    aleatoric: np.ndarray
+    """What would remain with any amount of data: noise."""
+    epistemic: np.ndarray
+    """What more data could remove: doubt."""
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -200,8 +203,12 @@ class DistilledEstimator(BaseEstimator):
     def predict_dist(self, X: Any) -> Any:
         """What is believed of the target of each row of `X`.
 
-        It is a prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and
-        ``log_prob``, of classes ``probs`` and ``log_prob``.
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            A prediction (`darkbayes.outcomes`): of numbers it has ``cdf``, ``quantile``, ``interval`` and ``log_prob``,
+            of classes ``probs`` and ``log_prob``.
         """
         frame = self._frame(X)
         keep_compiled()
@@ -212,7 +219,14 @@ class DistilledEstimator(BaseEstimator):
         return self._target.own_unit(predicted_by_student(self._student(), self.params_, x))
 
     def outside(self, X: Any) -> np.ndarray:
-        """What of each row is unlike all that was seen at `fit`, in words; None where nothing is, ``[rows]``."""
+        """What in each row is unlike anything that was seen at `fit`.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            Words, ``[rows]``; None where nothing is.
+        """
         frame = self._frame(X)
         return self.schema_.outside(frame)["outside"]
 
@@ -221,7 +235,14 @@ class DistilledEstimator(BaseEstimator):
         return frame_of(self._read(X, reset=False), self.schema_)
 
     def decompose(self, X: Any) -> Decomposition:
-        """The uncertainty of each row's target, and its parts, which add up; ``[rows, targets]`` of several numbers."""
+        """The uncertainty of each row's target, and its parts, which add up.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            All of it, noise and doubt, each ``[rows]``, or ``[rows, targets]`` of several numbers.
+        """
         course = self.predict_dist(X).course()
         noise, doubt = course["aleatoric"], course["epistemic"]
         return Decomposition(noise + doubt, noise, doubt)
@@ -248,7 +269,11 @@ class DistilledEstimator(BaseEstimator):
         return to_onnx(self._student(), self.params_, images, backbone=whole, features=self.schema_)
 
     def save(self, path: Path | str) -> None:
-        """Write the fitted estimator as one safetensors file, which `load` reads; nothing is pickled."""
+        """Write the fitted estimator as one safetensors file, which `load` reads; nothing is pickled.
+
+        Args:
+            path: the file.
+        """
         check_is_fitted(self)
         settings = self.get_params()
         if not isinstance(settings["random_state"], Integral):
@@ -279,10 +304,17 @@ class DistilledEstimator(BaseEstimator):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """A fitted estimator from a file that `save` wrote."""
+        """A fitted estimator from a file that `save` wrote.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The estimator.
+        """
         if not (path := Path(path)).is_file():
             raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
-        about = json.loads(read_told(path).get(ESTIMATOR, "{}"))
+        about = json.loads(read_metadata(path).get(ESTIMATOR, "{}"))
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
             raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")

@@ -82,29 +82,66 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
         return np.searchsorted(self.classes_, labels)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row."""
+        """The most probable class of each row.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            Members of `classes_`, ``[rows]``.
+        """
         best = np.argmax(self.predict_log_proba(X), axis=1)  # Before the classes: an estimator may not be fitted.
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, ``[rows, classes]``."""
+        """The probability of each class.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            Probabilities in the order of `classes_`, ``[rows, classes]``.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_set(self, X: Any) -> np.ndarray:
-        """Which classes may be true of each row, ``[rows, classes]``: with `guarantee`, at least that share of them.
+        """Which classes may be true of each row.
 
-        Without it, the most probable ones that have a probability of 0.9 together.
+        With `guarantee` the sets hold the true class of at least that share of new rows. Without it, they are the most
+        probable classes that have a probability of 0.9 together.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            Truth values in the order of `classes_`, ``[rows, classes]``.
         """
         return self.predict_dist(X).sets(self._target.level)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of the probabilities, which are finite where these are too small to tell from zero."""
+        """The logarithms of the probabilities, which are finite where these are too small to tell from zero.
+
+        Args:
+            X: the rows, with the columns of the fit.
+
+        Returns:
+            Logarithms in the order of `classes_`, ``[rows, classes]``.
+        """
         logs = self.predict_dist(X).log_probs
         # The student adds up in single precision.
         return logs - np.log(np.sum(np.exp(logs), axis=1, keepdims=True))
 
     def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The mean log probability of the rows' labels, by their weights; larger is better."""
+        """The mean log probability of the rows' labels; larger is better.
+
+        Args:
+            X: the rows, with the columns of the fit.
+            y: their labels.
+            sample_weight: what each row counts for; None for 1.
+
+        Returns:
+            The score, in nats.
+        """
         logs = self.predict_log_proba(X)
         codes = self._codes(_labels(self, X, y))
         return float(np.average(logs[np.arange(len(codes)), codes], weights=sample_weight))

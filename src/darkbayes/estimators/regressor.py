@@ -72,7 +72,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
             X: the rows.
             y: the numbers.
             sample_weight: what each row counts for: its log likelihood is multiplied by it, so that a row of weight 2
-                is as good as two rows. None for 1.
+                counts as two rows. None for 1.
 
         Returns:
             Itself.
@@ -95,18 +95,27 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         return self._learn(table, values, weights, schema, split)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Points, or points and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
+        """The mean of each row's target, or the median of one that is modelled by its logarithm.
 
-        A point is the mean, or the median of a target that is modelled by its logarithm.
+        Args:
+            X: the rows, with the columns of the fit.
+            return_std: whether standard deviations are wanted as well.
+
+        Returns:
+            Points, or points and standard deviations; ``[rows]``, or ``[rows, targets]`` of several targets.
         """
         prediction = self.predict_dist(X)
         return tuple(map(_flat, (prediction.aim, prediction.std))) if return_std else _flat(prediction.aim)
 
     def predict_interval(self, X: Any, level: float | Sequence[float] | None = None) -> np.ndarray:
-        """The ends of central intervals of probability `level`, ``[rows, 2]``, or ``[rows, targets, 2]`` of several.
+        """Central intervals of each row's target.
 
-        By default the level is that of the guarantee, or 0.9. Of several levels, those of each lie along a last axis:
-        ``[rows, 2, levels]``.
+        Args:
+            X: the rows, with the columns of the fit.
+            level: the probability that they hold, or several; by default that of the guarantee, or 0.9.
+
+        Returns:
+            Their ends, ``[rows, 2]``, or ``[rows, targets, 2]`` of several targets; several levels have a last axis.
         """
         levels = () if level is None else tuple(np.ravel(level).tolist())
         if level is not None and not levels:
@@ -119,7 +128,16 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         return ends[0] if level is None or np.ndim(level) == 0 else np.stack(ends, axis=-1)
 
     def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The mean log density of the rows' numbers, by their weights, in their own unit; larger is better."""
+        """The mean log density of the rows' numbers in their own unit; larger is better.
+
+        Args:
+            X: the rows, with the columns of the fit.
+            y: their numbers.
+            sample_weight: what each row counts for; None for 1.
+
+        Returns:
+            The score, in nats.
+        """
         scores = self.predict_dist(X).log_prob(self._target.truth(_numbers(self, X, y)))
         return float(np.average(scores, weights=sample_weight))
 

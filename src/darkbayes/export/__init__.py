@@ -8,3 +8,8 @@ from darkbayes.export.pytorch import to_state_dict as to_state_dict
 from darkbayes.export.pytorch import to_torch as to_torch
 from darkbayes.export.quantise import quantise as quantise
 from darkbayes.export.tracing import backbone_of as backbone_of
+from darkbayes.namespaces import own
+
+
+def __dir__() -> list[str]:
+    return own(globals())

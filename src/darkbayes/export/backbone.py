@@ -182,7 +182,7 @@ def _read(source: Path | str | bytes) -> tuple[Any, bytes]:
     except DecodeError:
         model = onnx.ModelProto()
     if not model.graph.node or not model.graph.output:
-        raise InvalidInput("it is no ONNX file, or a damaged one")
+        raise InvalidInput("it is not an ONNX file, or a damaged one")
     for constant in model.graph.initializer:
         if constant.data_location == onnx.TensorProto.EXTERNAL:
             places = {pair.key: pair.value for pair in constant.external_data}
@@ -204,7 +204,7 @@ def _shape(graph: Any, size: Sequence[int] | None, images: tuple[int, int] | Non
     if tensor.elem_type != _FLOAT:
         raise InvalidInput(f"its input {shown} is not of the type float32: export it in float32")
     if len(sides) != 4:
-        raise InvalidInput(f"its input {shown} is no image: [batch, channels, height, width] is needed")
+        raise InvalidInput(f"its input {shown} is not an image: [batch, channels, height, width] is needed")
     if sides[1] not in (1, 3):
         last = " (channels come last in it: export it with channels first)" if sides[3] in (1, 3) else ""
         raise InvalidInput(f"its input {shown} has {sides[1] or 'any number of'} channels, not 1 or 3{last}")
@@ -358,7 +358,7 @@ def _check(backbone: Backbone, images: np.ndarray, wanted: np.ndarray) -> None:
         from darkbayes.export.graph import OPSET
 
         remedy = f"export it with a batch of any length (dynamic_axes), and opset_version={OPSET}"
-        raise InvalidInput(f"it does not compute of several images at once what it does of each: {remedy}")
+        raise InvalidInput(f"it computes something else for several images at once than for each: {remedy}")
 
 
 def _listed(numbers: Sequence[float]) -> str:

@@ -26,6 +26,13 @@ def to_arrays(network: Network, params: Sequence[Any]) -> dict[str, np.ndarray]:
 
     ``files.write_arrays`` stores them as safetensors, from where ``safetensors.torch.load_file`` makes a state dict.
 
+    Args:
+        network: the network.
+        params: its weights.
+
+    Returns:
+        The arrays, by name.
+
     >>> import jax, jax.numpy as jnp
     >>> from darkbayes import mlp
     >>> network = mlp([10], 2)

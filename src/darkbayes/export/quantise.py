@@ -37,7 +37,7 @@ def quantise(model: bytes) -> bytes:
     for node in [node for node in graph.node if node.op_type in LAYERS]:
         name = node.input[1]
         if name not in stored:
-            raise InvalidInput(f"the weights {name} are no constants of the file: give one that to_onnx wrote")
+            raise InvalidInput(f"the weights {name} are not constants of the file: give one that to_onnx wrote")
         values = numpy_helper.to_array(stored[name])
         rest = tuple(range(1, values.ndim))
         largest = np.max(np.abs(values), axis=rest)

@@ -110,8 +110,11 @@ class Fitted(NamedTuple):
     """A student and its teacher."""
 
     posterior: Posterior
+    """What was sampled."""
     student: Student
+    """The student's network and head."""
     params: PyTree
+    """The student's weights."""
     draws: Draw
     """A fair sample of the teacher's draws, along the first axis."""
     chosen: Chosen
@@ -119,17 +122,32 @@ class Fitted(NamedTuple):
     choices: dict[str, Any]
     """How the chains were run: `steps` in all, `burn_in`, `thin`, and an `explanation`."""
     diagnosis: Diagnosis
+    """Whether the chains agree, and how closely the student follows them."""
     options: Options
     """Those given, with all that was chosen filled in."""
     notes: tuple[str, ...]
     """What was chosen of the networks, in words."""
 
     def predict(self, x: Any) -> Any:
-        """What the student predicts of the encoded target."""
+        """What the student predicts of the encoded target.
+
+        Args:
+            x: encoded inputs.
+
+        Returns:
+            A prediction.
+        """
         return predicted_by_student(self.student, self.params, x)
 
     def predict_teacher(self, x: Any) -> Any:
-        """What the kept draws predict of it together."""
+        """What the kept draws predict of it together.
+
+        Args:
+            x: encoded inputs.
+
+        Returns:
+            A prediction.
+        """
         return predicted_by_draws(self.posterior, self.draws, x)
 
 
@@ -174,6 +192,9 @@ def fit(
         start: what an earlier fit of the same networks found, to go on from.
         watch: sees how a fit without a run's folder goes.
         rows: all examples, if `data` is a sample of them (`streamed.StreamedRows`), which are then streamed.
+
+    Returns:
+        The student, its teacher's draws, and all that was chosen.
     """
     options = options or Options()
     target.check_kinds(options.likelihood, options.head)
@@ -304,7 +325,7 @@ class _Plan(NamedTuple):
         make = Distillation if isinstance(queries, TableQueries) else distillation
         near = queries.near() if isinstance(queries, TableQueries) else queries
         parts = make(chain, student, queries, settings, sharing.monitored(chain, near))
-        return dataclasses.replace(parts, updates=sharing.whole(updates)), turns * updates
+        return dataclasses.replace(parts, updates=sharing.count(updates)), turns * updates
 
     def on_all_rows(self, choices: dict[str, Any]) -> tuple[Distillation, int]:
         """The same of a chain on all rows."""

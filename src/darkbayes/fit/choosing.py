@@ -164,7 +164,7 @@ def choose_model(
     reason = f"the best of {len(tried)} on {cut:,} training rows set aside"
     if equal[0] != best:
         reason = (
-            f"the simplest of those that are best of {len(tried)}, within its error, on {cut:,} training rows set aside"
+            f"the simplest of {len(tried)} within half a standard error of the best on {cut:,} training rows set aside"
         )
     lost = [f"; diverged: {model}" for model, score in scores.items() if score is None]
     lost += ["; there was no time to try more"] * bool(passed_over)

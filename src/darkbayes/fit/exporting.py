@@ -25,7 +25,14 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt", "safetensors": ".safetensors"}
 
 
 def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
-    """The student of a finished fit, its weights and its schema; of one on a backbone, the part after it."""
+    """The student of a finished fit; of one on a backbone, the part after it.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        The student, its weights and its schema.
+    """
     schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
     stored = facts["options"]
     # Before there was a choice of heads there was one, which is now the last; and students had one activation.
@@ -44,10 +51,17 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
 def export_folder(
     folder: Path, kind: str, out: Path | None = None, *, int8: bool = False, on: Path | None = None
 ) -> list[str]:
-    """Write the student of a finished fit as one of `SUFFIXES`; returns what was done, in words.
+    """Write the student of a finished fit as a file.
 
-    The file is ``student`` in the folder unless `out` names another. With `int8` ONNX has its weights in eight bits;
-    what that loses is measured `on` a table with the target, or images by class, if one is given.
+    Args:
+        folder: the run's folder.
+        kind: one of `SUFFIXES`.
+        out: the file; ``student`` in the folder by default.
+        int8: whether ONNX has its weights in eight bits.
+        on: a table with the target, or images by class, to measure on what that loses; by default the rows held out.
+
+    Returns:
+        What was done, in words.
     """
     if kind not in SUFFIXES:
         raise InvalidInput(f"kind must be one of {', '.join(SUFFIXES)}, not {kind!r}")
@@ -56,7 +70,7 @@ def export_folder(
     if path.is_dir():
         raise InvalidInput(f"--out {path} is a folder: name a file")
     if path.suffix.lower() != SUFFIXES[kind]:
-        raise InvalidInput(f"--out {path} would be no {kind} file by its name: let it end in {SUFFIXES[kind]}")
+        raise InvalidInput(f"{path} does not end in {SUFFIXES[kind]}: name a file that does")
     whole = "backbone" in read_json(folder / "fit.json")
     after = " of what comes after the backbone" if whole else ""
     if kind == "torch":
@@ -90,7 +104,7 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     write_bytes(path, small)
     size = f"{path}: {len(small):,} bytes instead of {len(content):,}"
     if schema.target.guarantee is not None:
-        size += "; its guarantee was calibrated with weights in full, and evaluate tells what is left of it"
+        size += "; its guarantee was calibrated with weights in full precision; evaluate shows what is left of it"
     if loss is None:
         return [size, "what this loses was not measured as it was fitted: measure it with --on FILE"]
     where = "the rows held out" if on is None else on

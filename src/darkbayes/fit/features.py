@@ -37,9 +37,19 @@ def prepare_features(
     seed: int = 0,
     quiet: bool = True,
 ) -> Prepared:
-    """Split images, which lie below `root`, by class, and standardise their features by those that train.
+    """Split images by class, and standardise their features by those that train.
 
-    Features are what a backbone makes of them, and are kept in the run's folder.
+    Args:
+        files: the images.
+        root: the folder to which their names in the report are relative.
+        backbone: what makes features of them.
+        folder: the run's folder, in which the features are kept.
+        held_out: the share of them to hold out.
+        seed: where the split comes from.
+        quiet: whether to show no progress bar.
+
+    Returns:
+        What `fit_folder` takes.
     """
     train, held = hold_out(len(files.labels), held_out, seed, files.labels)
     target = ClassTarget("class", files.classes, "integer" if files.numbered else "text")

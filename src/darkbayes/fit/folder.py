@@ -66,11 +66,21 @@ def fit_folder(
     quiet: bool,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    """Fit, score and export; returns the results, which are in the folder `out` as well.
+    """Fit, score and export.
 
-    What tells the run from another is its `config`. With a `guarantee`, the share of new rows whose truth intervals or
-    sets are to hold, the rows held out calibrate it. Where processes share the chains by a `mesh` all of them call
-    this, and those other than the first get nothing.
+    Args:
+        prepared: what is learned from, and held out.
+        config: what tells the run from another.
+        options: what is not to be chosen automatically.
+        seed: where the randomness comes from.
+        out: the run's folder.
+        guarantee: the share of new rows whose truth intervals or sets are to hold: the rows held out calibrate it.
+        resume: whether to go on with the run that the folder holds.
+        quiet: whether to show no progress bars.
+        mesh: the devices of the processes that share the chains, all of which call this.
+
+    Returns:
+        The results, which are in the folder as well; nothing on processes other than the first.
     """
     schema, target = prepared.schema, prepared.schema.target
     target.check_kinds(options.likelihood, options.head)

@@ -82,8 +82,14 @@ class Options:
 def for_images(options: Options, shape: tuple[int, ...], images: int, network: str = "auto") -> tuple[Options, str]:
     """The options of a fit to images, with what follows from their size and the device where it is not given.
 
-    The `shape` is that of an image, or one number of features of a backbone; `network` is one of those for images, or
-    "auto". Also returns the choice in one line.
+    Args:
+        options: those that were given.
+        shape: that of an image, or the number of features of a backbone.
+        images: how many train.
+        network: one of those for images, or "auto".
+
+    Returns:
+        The options, and the choice in one line.
     """
     if len(shape) == 1:
         note = "the sampled network works on the features; the backbone stays as it is"

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from darkbayes.compiled import compiled_briefly
-from darkbayes.data import minibatch
+from darkbayes.data.arrays import minibatch
 from darkbayes.fit import sharing
 from darkbayes.model import Draw, Posterior
 from darkbayes.types import Array, Data, Key
@@ -41,9 +41,9 @@ def plug_in(posterior: Posterior, data: Data, key: Key) -> tuple[Draw, int]:
 
 def _train(posterior: Posterior, data: Data, aside: Data, key: Key, strides: int) -> tuple[Draw, np.ndarray]:
     posterior, filled, examples = sharing.filled_rows(posterior, data)
-    aside, looked_at = jax.tree.map(sharing.fill_rows, aside), sharing.whole(len(aside.x))
+    aside, looked_at = jax.tree.map(sharing.fill_rows, aside), sharing.count(len(aside.x))
     batch = min(BATCH, len(data.x))
-    draw, scores = _strides(posterior, filled, examples, batch, aside, looked_at, key, sharing.whole(strides))
+    draw, scores = _strides(posterior, filled, examples, batch, aside, looked_at, key, sharing.count(strides))
     return draw, np.asarray(scores)
 
 

@@ -30,8 +30,11 @@ class Prepared(NamedTuple):
     """What a fit needs of a source, and what a report shows of it."""
 
     schema: Schema
+    """What the columns or images are."""
     train: Data
+    """The encoded rows to learn from."""
     held_out: Data | None
+    """The encoded rows to score on, if there are any."""
     truth: np.ndarray
     """What predictions of the rows held out are scored by."""
     train_frame: Frame | None
@@ -231,7 +234,17 @@ def fingerprint(path: Path) -> str:
 
 
 def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, seed: int = 0) -> Prepared:
-    """Split images, which lie below `root`, by class, and standardise them by those that train."""
+    """Split images by class, and standardise them by those that train.
+
+    Args:
+        folder: the images.
+        root: the folder to which their names in the report are relative.
+        held_out: the share of them to hold out.
+        seed: where the split comes from.
+
+    Returns:
+        What `fit_folder` takes.
+    """
     train, held = hold_out(len(folder.labels), held_out, seed, folder.labels)
     target = ClassTarget("class", folder.classes, "integer" if folder.numbered else "text")
     schema = infer_image_schema(folder, target, train)

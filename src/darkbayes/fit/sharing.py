@@ -116,7 +116,7 @@ def real(number: Any) -> Array:
     return jax.device_put(np.float32(number))
 
 
-def whole(number: Any) -> Array:
+def count(number: Any) -> Array:
     """The same of a count."""
     return jax.device_put(np.int32(number))
 
@@ -129,7 +129,7 @@ def filled_rows(posterior: Posterior, data: Data, number: int | None = None) -> 
     posterior.likelihood.check_targets(data.y)
     numbers = real(posterior.prior.precision), real(number or len(data.x))  # pyright: ignore[reportAttributeAccessIssue]
     posterior = eqx.tree_at(lambda posterior: (posterior.prior.precision, posterior.num_data), posterior, numbers)
-    return posterior, jax.tree.map(fill_rows, data), whole(len(data.x))
+    return posterior, jax.tree.map(fill_rows, data), count(len(data.x))
 
 
 def make_chain(posterior: Posterior, data: Data, batch_size: int) -> MinibatchChain:
@@ -148,7 +148,7 @@ def whole_chain(
     """The default chain on all rows; the more effort, the less error is left."""
     posterior, data, examples = filled_rows(posterior, data)
     error = real(ENERGY_ERROR / np.sqrt(max(effort, 1.0)))
-    return MicrocanonicalChain(posterior, data, whole(burn_in), whole(thin), error, False, start, examples)
+    return MicrocanonicalChain(posterior, data, count(burn_in), count(thin), error, False, start, examples)
 
 
 def optimised(posterior: Posterior, data: Data, key: Key, number: int, steps: int) -> Draw:
@@ -171,7 +171,7 @@ def with_arrays(chain: MinibatchChain) -> MinibatchChain:
     sampler = chain.transformation
     assert isinstance(sampler, AutoStep)
     sampler = dataclasses.replace(sampler, ramp=real(sampler.ramp))
-    return dataclasses.replace(chain, transformation=sampler, burn_in=whole(chain.burn_in), thin=whole(chain.thin))
+    return dataclasses.replace(chain, transformation=sampler, burn_in=count(chain.burn_in), thin=count(chain.thin))
 
 
 @compiled_briefly

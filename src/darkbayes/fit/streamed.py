@@ -160,7 +160,9 @@ def prepare_streamed(
         notes.append(f"rows without {schema.target.name!r} are left out: {no_target:,}")
     for column, count in zip(schema.categories, store.totals.unknown.tolist(), strict=True):
         if count:
-            notes.append(f"{column.name!r}: {count:,} cells hold categories that the sample has not: they are unknown")
+            notes.append(
+                f"{column.name!r}: {count:,} cells hold categories that are not in the sample: they are unknown"
+            )
     facts = prepared.facts | {"rows": seen, "trained": store.rows, "dropped": no_target, "sampled": sampled}
     train = as_data(schema.encode(prepared.train_frame or {}), prepared.train.y)
     held_out: Any = prepared.held_out

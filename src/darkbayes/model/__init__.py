@@ -10,10 +10,13 @@ from darkbayes.model.networks import resnet as resnet
 from darkbayes.model.networks import sequential as sequential
 from darkbayes.model.posterior import Draw as Draw
 from darkbayes.model.posterior import Posterior as Posterior
-from darkbayes.model.priors import GaussianPrior as GaussianPrior
-from darkbayes.model.priors import ScaleMixturePrior as ScaleMixturePrior
 from darkbayes.model.products import by_products as by_products
 from darkbayes.model.pytorch import from_torch as from_torch
 from darkbayes.model.subnetworks import last_layer as last_layer
 from darkbayes.model.subnetworks import started_at as started_at
 from darkbayes.model.subnetworks import subnetwork as subnetwork
+from darkbayes.namespaces import own
+
+
+def __dir__() -> list[str]:
+    return own(globals(), "layers", "priors")

@@ -17,6 +17,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.base import Layer, Pair, Shape, applied, build, pair
+from darkbayes.namespaces import own
 from darkbayes.types import Array, Key
 
 FEW_SHIFTS = 100
@@ -397,3 +398,7 @@ def _require_pair(name: str, value: Any, least: int = 1) -> None:
 def _require_image(name: str, shape: Shape) -> None:
     if len(shape) != 3:
         raise InvalidInput(f"{name} needs inputs [batch, channels, height, width], not shape {('batch', *shape)}")
+
+
+def __dir__() -> list[str]:
+    return own(globals())

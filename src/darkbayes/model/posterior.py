@@ -26,6 +26,7 @@ class Draw(NamedTuple):
     """One point of the posterior: the network's weights and the likelihood's own parameters."""
 
     network: PyTree
+    """The network's weights."""
     likelihood: PyTree
     """Such as a noise precision."""
 

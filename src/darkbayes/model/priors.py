@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from darkbayes.errors import plain, require_positive, require_share
+from darkbayes.namespaces import own
 from darkbayes.outcomes.heads.number import normal_log_prob
 from darkbayes.outcomes.number import LOG_2PI
 from darkbayes.types import Array, PyTree
@@ -100,3 +101,7 @@ class ScaleMixturePrior(_ByArray):
             jnp.log(self.weight) + normal_log_prob(leaf, 0.0, self.wide**2),
             jnp.log1p(-self.weight) + normal_log_prob(leaf, 0.0, self.narrow**2),
         )
+
+
+def __dir__() -> list[str]:
+    return own(globals())

@@ -137,7 +137,7 @@ def _layer(name: str, part: Any) -> layers.Layer:
     if isinstance(getattr(part, "layer", None), layers.Layer):
         return part.layer
     if kind not in KNOWN or type(part).__module__.partition(".")[0] != "torch":
-        raise InvalidInput(f"{where} is none that is known here: use {', '.join(KNOWN)}")
+        raise InvalidInput(f"{where} is not known here: use {', '.join(KNOWN)}")
     if part._forward_hooks or part._forward_pre_hooks:
         raise InvalidInput(f"{where} has hooks, which may change what it computes: remove them")
     layer = _described(kind, part)

@@ -6,6 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from darkbayes.namespaces import own
 from darkbayes.outcomes.base import Outcomes
 from darkbayes.outcomes.base import Prediction as Prediction
 from darkbayes.outcomes.base import Target as Target
@@ -35,3 +36,7 @@ else:
             if getattr(names.get(name), "__module__", None) == f"{__name__}.heads.{module}":
                 return names[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        heads = (vars(importlib.import_module(f"{__name__}.heads.{module}")) for module in HEADS)
+        return own(globals(), *(name for head in heads for name in own(head) if name[0].isupper()))

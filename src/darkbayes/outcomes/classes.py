@@ -230,7 +230,7 @@ class ClassTarget(Target):
         rare = [label for label, count in counts.items() if count == 1]
         if rare:
             each = " each" * (len(rare) > 1)
-            notes.append(f"{name!r} is {listed(rare)} in a single row{each}: little can be learnt of it")
+            notes.append(f"{name!r} is {listed(rare)} in a single row{each}: little can be learnt from it")
         if column.kind == "number":
             return Choice(cls(name, tuple(sorted(counts, key=float)), "integer"), notes)
         return Choice(cls(name, tuple(sorted(counts)), "boolean" if column.kind == "boolean" else "text"), notes)

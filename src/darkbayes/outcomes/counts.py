@@ -165,12 +165,14 @@ class CountTarget(QuantityTarget):
     def strays(self, values: Frame) -> list[tuple[int, str]]:
         numbers = values[self.name]
         wrong = np.flatnonzero(~_countable(numbers) & ~np.isnan(numbers))
-        return [(row, f"{self.name!r} is {numbers[row]:g}, no count") for row in wrong.tolist()]
+        return [(row, f"{self.name!r} is {numbers[row]:g}, which is not a count") for row in wrong.tolist()]
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         counts = np.asarray(values, np.float64)
         if not _countable(counts).all():
-            raise InvalidInput(f"{self.name} holds {counts[~_countable(counts)][0]:g}, which is no count: leave it out")
+            raise InvalidInput(
+                f"{self.name} holds {counts[~_countable(counts)][0]:g}, which is not a count: leave it out"
+            )
         return counts.astype(np.float32).reshape(-1, 1)
 
     def by_trees(self, trees: Any, encoded: np.ndarray) -> CountPrediction:

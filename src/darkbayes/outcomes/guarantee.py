@@ -62,7 +62,14 @@ def rank(rows: int, level: float) -> int:
 
 
 def calibrated(scores: np.ndarray, level: float) -> Guarantee:
-    """The guarantee that rows give, of each output by itself, by the scores of their truths ``[rows, outputs]``.
+    """The guarantee that rows give which nothing was learned from, of each output by itself.
+
+    Args:
+        scores: how far the truths lie from what was predicted, ``[rows, outputs]`` (`Prediction.strangeness`).
+        level: the share of new rows whose truth is to be held.
+
+    Returns:
+        The guarantee.
 
     >>> round(calibrated(np.arange(20.0)[:, None], 0.9).bounds[0], 6)
     18.000018
@@ -76,7 +83,9 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     bounds = np.sort(scores, axis=0)[rank(rows, level) - 1] * (1 + ROUNDING)
     if not np.isfinite(bounds).all():
         share = 1 - np.isfinite(scores).all(axis=1).mean()
-        raise InvalidInput(f"guarantee {level:g} cannot be given: of {share:.0%} of the rows nothing finite is said")
+        raise InvalidInput(
+            f"guarantee {level:g} cannot be given: of {share:.0%} of the rows nothing finite is predicted"
+        )
     return Guarantee(level, rows, tuple(bounds.tolist()))
 
 

@@ -82,7 +82,7 @@ def make_app(
     @app.post("/predict", summary="Predict rows", response_model=None, **described)
     async def predict(request: Request) -> Response:
         sends_csv, wants_csv, level = _sends_csv(request), _wants_csv(request), _level(request)
-        async with bodies.of(request) as body:
+        async with bodies.hold(request) as body:
             return await answer(Task(body, sends_csv=sends_csv, wants_csv=wants_csv, level=level))
 
     @app.get("/schema", summary="The columns that the model reads, and what it predicts")
@@ -108,7 +108,7 @@ def make_app(
 
     async def infer(request: Request) -> Response:
         head = _head_length(request)
-        async with bodies.of(request) as body:
+        async with bodies.hold(request) as body:
             return await answer(Task(body, "infer", head=head))
 
     _add_protocol(app, shipped, name, workers, infer)
@@ -167,7 +167,7 @@ class Bodies:
         self.limits, self.held = limits, 0
 
     @contextlib.asynccontextmanager
-    async def of(self, request: Request) -> AsyncIterator[bytes]:
+    async def hold(self, request: Request) -> AsyncIterator[bytes]:
         """A request's body, which is held until the request has been answered."""
         limits, parts, size, held = self.limits, [], 0, 0
         # Where the rest of a body is not read, the connection closes: it would be taken for the next request.

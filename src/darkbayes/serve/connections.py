@@ -188,4 +188,4 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
             self.transport.close()
         else:
-            self._refuse(Refused(400, "this is no request of HTTP/1.1", "see /docs"))
+            self._refuse(Refused(400, "this is not a request of HTTP/1.1", "see /docs"))

@@ -63,7 +63,7 @@ def describe_model(version: str, reader: Reader) -> dict[str, Any]:
 
 
 def describe_predict(reader: Reader) -> dict[str, Any]:
-    """What OpenAPI is told of ``/predict`` beyond its name."""
+    """What OpenAPI says of ``/predict`` beyond its name."""
     example = _example(reader.schema)
     content: dict[str, Any] = {"application/json": {"schema": reader.form(), "example": {reader.items: [example]}}}
     if isinstance(reader.schema, TableSchema):
@@ -83,7 +83,7 @@ def describe_predict(reader: Reader) -> dict[str, Any]:
 
 
 def responses(schema: Schema) -> dict[int, dict[str, Any]]:
-    """What OpenAPI is told of the answers of ``/predict``."""
+    """What OpenAPI says of the answers of ``/predict``."""
     error = {"application/json": {"schema": _object({"error": TEXT, "remedy": TEXT, "where": TEXT}, 2)}}
     notes = {"type": "array", "items": TEXT, "description": "What is unlike the data that were seen."}
     outside = {"outside": OUTSIDE} if isinstance(schema, TableSchema) else {}

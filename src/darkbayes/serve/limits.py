@@ -12,15 +12,24 @@ from darkbayes.errors import require_count, require_positive
 class Limits:
     """The most that one request may ask for, and that all of them together may."""
 
-    body: int = 8 * 2**20  # Bytes of the body.
-    rows: int = 10_000  # Rows or images.
-    seconds: float = 20.0  # For the body to arrive, again to wait for a free process, and again for the work.
-    columns: int = 100_000  # Names of columns: twice what a network may read.
-    head: int = 16 * 2**10  # Bytes of the request line and the headers.
+    body: int = 8 * 2**20
+    """Bytes of the body."""
+    rows: int = 10_000
+    """Rows or images."""
+    seconds: float = 20.0
+    """For the body to arrive, again to wait for a free process, and again for the work."""
+    columns: int = 100_000
+    """Names of columns: twice what a network may read."""
+    head: int = 16 * 2**10
+    """Bytes of the request line and the headers."""
     headers: int = 64
-    head_seconds: float = 10.0  # For the head to arrive.
+    """Headers of a request."""
+    head_seconds: float = 10.0
+    """For the head to arrive."""
     connections: int = 8192
-    waiting: int = 128  # Requests that wait for a free process; a large one counts for eight.
+    """Connections that are open at once."""
+    waiting: int = 128
+    """Requests that wait for a free process; a large one counts for eight."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -119,7 +119,9 @@ class Reader:
         except InvalidInput as problem:
             raise Refused(422, str(problem), remedy) from None
         for row in batches.bad:
-            raise Refused(422, row.reason, "mend the line; an empty field is a missing value", f"{row.unit} {row.line}")
+            raise Refused(
+                422, row.reason, "correct the line; an empty field is a missing value", f"{row.unit} {row.line}"
+            )
         if more:
             raise self._too_many()
         assert batch is not None
@@ -217,13 +219,13 @@ def _decoded(image: str, schema: ImageSchema) -> np.ndarray:
     try:
         content = base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image, validate=True)
     except ValueError:
-        raise ValueError("is a text, but no base64") from None
+        raise ValueError("is text, but not base64") from None
     try:
         # Other formats are read by programs that strangers should not reach.
         with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             height, width = opened.size
     except Exception:  # Pillow raises whatever its readers stumble over.
-        raise ValueError("is no PNG or JPEG") from None
+        raise ValueError("is not a PNG or JPEG") from None
     if height * width > MOST_PIXELS:
         raise ValueError(f"has {height * width:,} pixels, more than {MOST_PIXELS:,}")
     try:

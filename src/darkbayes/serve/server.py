@@ -147,7 +147,7 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family)
     except (socket.gaierror, UnicodeError) as problem:
-        raise InvalidInput(f"host {host!r} is no address of this machine ({problem}): try {HOST}") from None
+        raise InvalidInput(f"host {host!r} is not an address of this machine ({problem}): try {HOST}") from None
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
             error = f"port {port} of {host} is in use: name another, or 0 for any that is free"

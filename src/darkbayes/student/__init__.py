@@ -1,5 +1,6 @@
 """How the posterior is distilled into one network."""
 
+from darkbayes.namespaces import own
 from darkbayes.student import answers as answers
 from darkbayes.student.answers import Answers as Answers
 from darkbayes.student.answers import Learned as Learned
@@ -14,3 +15,7 @@ from darkbayes.student.loop import distillation as distillation
 from darkbayes.student.many import side_by_side as side_by_side
 from darkbayes.student.network import Student as Student
 from darkbayes.student.sizing import size_student as size_student
+
+
+def __dir__() -> list[str]:
+    return own(globals(), "answers", "queries")

@@ -21,6 +21,7 @@ import numpy as np
 from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.model.posterior import Draw, Posterior
+from darkbayes.namespaces import own
 from darkbayes.outcomes.heads.base import Distribution, Head, Predicted
 from darkbayes.progress import progress_bar
 from darkbayes.student.loop import HELD_OUT, REMEDY
@@ -311,3 +312,7 @@ def _average(said: Distribution) -> Average:
 @eqx.filter_jit
 def _divergences(student: Student, params: PyTree, average: Average, x: Array) -> Array:
     return jax.vmap(lambda one: jnp.mean(student.divergence(one, average, x)))(params)
+
+
+def __dir__() -> list[str]:
+    return own(globals())

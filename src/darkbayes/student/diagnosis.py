@@ -170,7 +170,7 @@ def _temperature_warning(runs: Sequence[RunDiagnostics]) -> list[Verdict]:
     if not abs(temperature - 1.0) > max(TEMPERATURE_OFF, 3 * (error or 0.0)):
         return []
     if temperature <= 0:  # No sampler has such a one: the draws are those of a few steps.
-        text = "the chains have hardly moved from where they began, so that their draws tell no temperature: run longer"
+        text = "the chains have hardly moved from their start, so draws say nothing about the temperature: run longer"
         return [Verdict("temperature", f"{text} (a fit: more effort)")]
     cause = "steps or minibatch noise are too large, or the burn-in too short"
     if temperature < 1:

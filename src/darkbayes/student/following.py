@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from darkbayes.mesh import laid, whole
+from darkbayes.mesh import gathered, laid
 from darkbayes.processes import agreed, noticing_loss
 from darkbayes.progress import progress_bar
 from darkbayes.student.diagnosis import Diagnosis
@@ -78,7 +78,7 @@ def distil(
         divided = parts.on(mesh)
         with noticing_loss():
             state, curve = follow(divided, divided.init(laid(key, mesh)), steps, label=label)
-            state = whole(state)
+            state = gathered(state)
     return Distilled(student, parts.best(state), state.average, state, parts.diagnose(state, curve))
 
 

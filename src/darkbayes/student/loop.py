@@ -117,19 +117,28 @@ class Snapshot(NamedTuple):
     """Where a distillation stands between two chunks."""
 
     state: DistillationState
-    step: int  # Steps that each chain has taken.
-    loss: float | None  # The mean loss of the best student over the last rounds; None during burn-in.
-    divergence: float | None  # KL(teacher so far || best student), mean over the monitored inputs.
-    marked: bool = False  # Whether every run of so many steps has a snapshot here, however fast it is.
+    """All that the run goes on from."""
+    step: int
+    """Steps that each chain has taken."""
+    loss: float | None
+    """The mean loss of the best student over the last rounds; None during burn-in."""
+    divergence: float | None
+    """KL(teacher so far || best student), mean over the monitored inputs."""
+    marked: bool = False
+    """Whether every run of so many steps has a snapshot here, however fast it is."""
 
 
 class Distillation(eqx.Module):
     """A teacher, a student and where they meet; `distillation` makes and checks one."""
 
     chain: Chain
+    """The teacher."""
     student: Student
+    """What learns from it."""
     queries: Queries
+    """Where the student asks."""
     settings: Settings
+    """How many chains there are, and when the student takes its turn."""
     monitor: Array
     """Inputs at which the two are compared while it runs."""
     updates: Array | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from darkbayes.data import augmentation
 from darkbayes.errors import InvalidInput, require_count, require_positive, require_share
 from darkbayes.model.posterior import Posterior
+from darkbayes.namespaces import own
 from darkbayes.types import Array, Key, PyTree
 
 TINY = 1e-12  # Variances below which draws are taken to agree.
@@ -350,3 +351,7 @@ def distortion(
     (5, 28, 28)
     """
     return augmented(augmentation.distortion(strength, smoothness, rotation, scale, shear, shift))
+
+
+def __dir__() -> list[str]:
+    return own(globals())

@@ -92,7 +92,7 @@ def category_of(value: Any, known: tuple[str, ...]) -> str | None:
     if text is None:
         return None
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("half of a surrogate pair, which is no text")
+        raise ValueError("half of a surrogate pair, which is not text")
     names = _names(known)
     if known and set(known) <= set(TRUTH):
         return SPELLED.get(_called(text).lower(), text)

@@ -22,6 +22,7 @@ class Table:
     """Columns of the same length, and where each row came from."""
 
     columns: dict[str, Column]
+    """By name."""
     lines: np.ndarray
     """The number of each row's line, or its place among the rows."""
     unit: Literal["line", "row", "index"]
@@ -113,7 +114,15 @@ def texts_of(column: Column) -> np.ndarray:
 
 
 def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> Frame:
-    """The columns that a schema reads, of all rows or of those given by their indices.
+    """The columns that a schema reads.
+
+    Args:
+        table: what they are taken from.
+        schema: says which columns these are.
+        rows: the indices of the rows; all by default.
+
+    Returns:
+        An array for each column, by name.
 
     >>> from darkbayes.tables.schema import Number
     >>> size = Number("size", 0.0, 1.0, 0.0, flagged=False, low=0.0, high=1.0, whole=False)
@@ -125,7 +134,16 @@ def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) 
 
 
 def target_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> np.ndarray:
-    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing."""
+    """The target's values, which its `encode` takes: numbers, or the names of classes; NaN or None where missing.
+
+    Args:
+        table: what they are taken from.
+        schema: says what the target is.
+        rows: the indices of the rows; all by default.
+
+    Returns:
+        A value for each row.
+    """
     return schema.target.joined(_read(table, schema.wanted_target, rows))
 
 

@@ -131,7 +131,7 @@ class CsvFile:
         return tuple(names)
 
     def _require_utf8(self, data: bytes) -> None:
-        """Refuse bytes, which begin with the present line, that are no text in UTF-8."""
+        """Refuse bytes, which begin with the present line, that are not text in UTF-8."""
         if data.isascii():
             return
         try:

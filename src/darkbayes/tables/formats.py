@@ -28,9 +28,9 @@ class Loaded(NamedTuple):
 def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encoding: str | None) -> Loaded:
     """The columns of a file of one of `READERS`, and what was guessed, in words."""
     if query is not None and kind not in ("sqlite", "duckdb"):
-        raise InvalidInput(f"{path} is no database: leave out the query {quoted(query)}")
+        raise InvalidInput(f"{path} is not a database: leave out the query {quoted(query)}")
     if sheet is not None and kind != "xlsx":
-        raise InvalidInput(f"{path} is no spreadsheet: leave out the sheet {sheet!r}")
+        raise InvalidInput(f"{path} is not a spreadsheet: leave out the sheet {sheet!r}")
     return READERS[kind](path, {"xlsx": sheet, "json": encoding}.get(kind, query))
 
 
@@ -101,7 +101,7 @@ def _json(path: Path, encoding: str | None) -> Loaded:
             raise InvalidInput(f"{path} has columns of {min(lengths)} to {max(lengths)} rows: make them equally long")
         return Loaded(list(content), [objects(part) for part in content.values()], notes)
     if not _records(content):
-        raise InvalidInput(f"{path} is JSON, but no table: write a list of objects, one for each row")
+        raise InvalidInput(f"{path} is JSON, but not a table: write a list of objects, one for each row")
     names = list(dict.fromkeys(name for row in content for name in row))
     return Loaded(names, [objects([row.get(name) for row in content]) for name in names], notes)
 

@@ -72,6 +72,7 @@ class Column:
     """The values of one column."""
 
     kind: Literal["number", "text", "boolean", "date", "words", "unusable"]
+    """What its values are."""
     values: np.ndarray
     """float64 for numbers and dates; strings and None for text and truth values; nothing if it is unusable."""
     problem: str = ""
@@ -259,7 +260,7 @@ def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishe
         return column
     if kind == "number" and column.kind != "number":
         if column.kind == "date" and typed:
-            return _unusable(name, "dates, which are no numbers: leave the choice of its kind out", cells)
+            return _unusable(name, "dates, which are not numbers: leave the choice of its kind out", cells)
         texts = [text for text in set(each_cell(cells, text_of, object)[0].tolist()) if text is not None]
         marked = marks_of(name, texts, wishes.decimal)
         source = marked[0] if marked else Marked(name, wishes.decimal or ".")
@@ -274,7 +275,7 @@ def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishe
         column = _read_as(name, "date", dates, cells, place)
     elif kind in ("category", "text"):
         if typed:
-            return _unusable(name, f"dates, which are no {kind}: leave the choice of its kind out", cells)
+            return _unusable(name, f"dates, which are not {kind}: leave the choice of its kind out", cells)
         if kind == "category":
             column = Column("text", np.asarray(read_cells({name: cells}, {name: ()})[0][name]))
         else:

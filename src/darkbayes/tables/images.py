@@ -37,9 +37,11 @@ class ImageFiles:
     """The image files of a folder with one subfolder per class, of which the headers were read."""
 
     paths: list[Path]
+    """Class by class."""
     labels: np.ndarray
     """The class of each, as `Target.encode` takes it."""
     classes: tuple[str, ...]
+    """The names of the subfolders, in their order."""
     sizes: list[tuple[int, int]]
     """Height and width of each, upright."""
     notes: list[str]
@@ -83,6 +85,7 @@ class ImageBatch:
     target: np.ndarray | None
     """The class of each, if it was asked for."""
     paths: list[str]
+    """Where each image comes from."""
 
     @property
     def places(self) -> np.ndarray:
@@ -105,7 +108,13 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
 def list_image_folder(path: str | os.PathLike[str]) -> ImageFiles:
     """What the headers say of the images of a folder with a subfolder per class.
 
-    Hidden files and other kinds are passed over; what cannot be an image, or is too large, is refused by its name.
+    Hidden files and other kinds are ignored; what cannot be an image, or is too large, is refused by its name.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The files, their classes and sizes.
     """
     paths, labels, notes = _by_class(Path(path))
     counts = Counter(labels)
@@ -128,7 +137,14 @@ def list_image_folder(path: str | os.PathLike[str]) -> ImageFiles:
 
 
 def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
-    """Read the images of a folder that has a subfolder per class; hidden files and other kinds are passed over."""
+    """Read the images of a folder that has a subfolder per class; hidden files and other kinds are ignored.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The images, all of one size, and their classes.
+    """
     files = list_image_folder(path)
     height, width = size = files.size(MOST_SIDE)
     images = np.empty((len(files.paths), 3, height, width), np.uint8)
@@ -142,7 +158,16 @@ def read_image_folder(path: str | os.PathLike[str]) -> ImageFolder:
 
 
 def infer_image_schema(folder: ImageFolder, target: Any, rows: np.ndarray | None = None) -> ImageSchema:
-    """What a network reads of images, with the statistics of those that train: all, or those of the rows given."""
+    """What a network reads of images.
+
+    Args:
+        folder: the images.
+        target: the classes.
+        rows: the indices of those that train, of which statistics are; all by default.
+
+    Returns:
+        The schema.
+    """
     images = folder.images if rows is None else folder.images[rows]
     # Values below 256 are counted and not converted: no copy in floating point is made.
     counts = np.bincount(images.reshape(-1), minlength=256).astype(np.float64)
@@ -228,7 +253,15 @@ def read_image_batches(
 ) -> ImageBatches:
     """Read images for prediction: one file, those of a folder, or else those of its subfolders, by name.
 
-    The arguments are those of `read_batches`. With the target, the folder has a subfolder per class, as for fitting.
+    Args:
+        source: the image, or the folder.
+        schema: what the images are brought to.
+        rows: how many each batch but the last has.
+        on_bad: whether the first file that cannot be read is refused, or all of them are skipped.
+        target: whether the classes are delivered too; the folder then has a subfolder per class, as for fitting.
+
+    Returns:
+        The batches, to be iterated over once.
     """
     source = Path(source)
     require_count("rows", rows)
@@ -302,7 +335,7 @@ def _pillow() -> Any:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What Pillow raises on files that are no images, or broken ones."""
+    """What Pillow raises on files that are not images, or broken ones."""
     return (OSError, ValueError, SyntaxError, EOFError, _pillow().Image.DecompressionBombError)
 
 

@@ -30,7 +30,14 @@ _NAMED_SO = re.compile(r"(?i:(?:.*[\W_])?(?:id|ids|uid|uuid|guid|key|index|rowid
 
 
 def rows_with_target(table: Table, targets: Sequence[str]) -> np.ndarray:
-    """The indices of the rows that have a value of every target; fewer than `LEAST_ROWS` are refused.
+    """The rows that have a value of every target; fewer than `LEAST_ROWS` are refused.
+
+    Args:
+        table: the table.
+        targets: the names of the columns to predict.
+
+    Returns:
+        The indices of the rows.
 
     >>> from darkbayes.tables.columns import from_columns
     >>> rows_with_target(from_columns({"price": [None, *range(12)]}), ["price"])
@@ -59,10 +66,18 @@ def infer_inputs(
     rows: np.ndarray,
     chosen: bool = False,
 ) -> tuple[TableSchema, list[str]]:
-    """A schema that does not say what is predicted yet, and every choice in words.
+    """Decide how a network reads the columns of a table.
 
-    `usable` are the indices of the rows that have a target, `rows` those of them that train: statistics are of these.
-    Where somebody has `chosen` the columns to predict from, one that counts the rows is read as well.
+    Args:
+        table: the table.
+        targets: the columns to predict, which are not read.
+        ignore: columns to leave out.
+        usable: the indices of the rows that have a target.
+        rows: the indices of those of them that train, of which statistics are.
+        chosen: whether somebody has chosen the columns, so that one that counts the rows is read as well.
+
+    Returns:
+        A schema that does not say yet what is predicted, and every choice in words.
     """
     require_columns(list(ignore), list(table.columns), table.source)
     both = [name for name in targets if name in ignore]
@@ -162,7 +177,7 @@ class _Inputs:
         counts = np.array_equal(values - values[0], table.lines - table.lines[0])
         through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
         if through or _NAMED_SO.fullmatch(name.strip()):
-            return "every row has another whole number, as identifiers have"
+            return "every row has a different whole number, as identifiers do"
         return None
 
     @staticmethod
@@ -191,7 +206,7 @@ class _Inputs:
             if words >= FREE_WORDS and len(counts) > FREE_DISTINCT * there:
                 return "it is free text, which is not used unless it is named as text"
             if len(counts) > DISTINCT * there:
-                return "it is text and almost every row has another value, as names and identifiers have"
+                return "text that differs in almost every row, as names and identifiers do"
         frequent = sorted(counts, key=lambda value: (-counts[value], value))
         kept = frequent[:MOST_CATEGORIES]
         if len(frequent) > MOST_CATEGORIES:

@@ -14,7 +14,13 @@ from darkbayes.tables.opening import FilePath, Layout, joined_cells, open_rows
 def read_table(path: FilePath | Sequence[FilePath], *, wishes: Wishes | None = None, **layout: Unpack[Layout]) -> Table:
     r"""Read a file, or several with the same columns: CSV, Parquet, and those of `formats`; they may be compressed.
 
-    What the columns are, and how the file is laid out, is found out where `wishes` and `layout` do not say it.
+    Args:
+        path: the file or files.
+        wishes: what columns are; by default that is inferred from their values.
+        layout: how a file is laid out (`opening.Layout`); detected by default.
+
+    Returns:
+        The table.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -41,7 +41,7 @@ class Coded:
 
     To numpy it is an array of strings and None.
 
-    >>> colours = Coded.of(np.asarray(["red", None, "red"], object))
+    >>> colours = Coded.from_values(np.asarray(["red", None, "red"], object))
     >>> colours.names.tolist(), colours.codes.tolist(), colours[1:].tolist()
     (['red', None], [0, 1, 0], [None, 'red'])
     """
@@ -53,7 +53,7 @@ class Coded:
     dtype: ClassVar[Any] = np.dtype(object)
 
     @classmethod
-    def of(cls, values: Any) -> "Coded":
+    def from_values(cls, values: Any) -> "Coded":
         """Those of an array, unless they are coded."""
         if isinstance(values, cls):
             return values
@@ -91,16 +91,19 @@ class Number:
     """A column of numbers."""
 
     name: str
+    """What it is called in the file."""
     center: float
+    """What is subtracted."""
     scale: float
-    """What is subtracted, and what it is divided by; the scale is never zero."""
+    """What the rest is divided by, never zero."""
     fill: float
     """The median, which stands in for a missing value."""
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
     low: float
+    """The least value that was seen."""
     high: float
-    """The range that was seen."""
+    """The largest one."""
     whole: bool
     """Whether all values were whole numbers."""
 
@@ -120,7 +123,9 @@ class Category:
     """A column of categories."""
 
     name: str
+    """What it is called in the file."""
     categories: tuple[str, ...]
+    """Those that the model knows."""
     flagged: bool
     """Whether a missing value is told to the network by an input of its own."""
 
@@ -149,6 +154,7 @@ class TableSchema:
     """The columns of a table that a network reads, and what it predicts."""
 
     columns: tuple[Number | Category, ...]
+    """What the network reads, in the order of the file."""
     target: Any
     """What it predicts: a `darkbayes.outcomes.Target`, which no layer as low as this may import."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -251,7 +257,7 @@ class TableSchema:
                 done += 1
         flat, starts = encoded.reshape(-1), np.arange(len(encoded)) * encoded.shape[1]
         for column in self.categories:
-            texts = Coded.of(frame[column.name])
+            texts = Coded.from_values(frame[column.name])
             names = [*column.categories, ""] if column.flagged else list(column.categories)
             inputs = {name: place for place, name in enumerate(names, done)}
             places = np.asarray([inputs.get(name or "", -1) for name in texts.names.tolist()], np.int64)
@@ -275,7 +281,7 @@ class TableSchema:
         for column in self.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                values = Coded.of(values)
+                values = Coded.from_values(values)
                 apart = np.flatnonzero(~values.are({*column.categories, *[None] * column.flagged}))
             else:
                 values = np.asarray(values, np.float64)
@@ -294,12 +300,17 @@ class ImageSchema:
     """Images of one size, ``[channels, height, width]`` with values from 0 to 255, and their classes."""
 
     channels: int
+    """1 for grey, 3 for colours."""
     height: int
+    """In pixels."""
     width: int
+    """In pixels."""
     center: float
+    """What is subtracted from every value."""
     scale: float
-    """What is subtracted from every value, and what it is divided by."""
+    """What the rest is divided by."""
     target: Any
+    """What is predicted: the classes."""
     crop: bool = False
     """Whether images of another size are scaled until they cover this one, and cut; those of older files are
     stretched."""
@@ -336,7 +347,14 @@ def stored_as(name: str) -> Callable[[type[Stored]], type[Stored]]:
 
 
 def schema_to_dict(schema: Any) -> dict[str, Any]:
-    """A schema, or a part of one, as JSON holds it."""
+    """A schema as JSON holds it.
+
+    Args:
+        schema: a schema, or a part of one.
+
+    Returns:
+        Dicts, lists, texts and numbers.
+    """
     name = next(name for name, kind in _KINDS.items() if type(schema) is kind)
 
     def plain(value: Any) -> Any:
@@ -348,7 +366,13 @@ def schema_to_dict(schema: Any) -> dict[str, Any]:
 
 
 def schema_from_dict(stored: dict[str, Any]) -> Any:
-    """What `schema_to_dict` stored.
+    """A schema from what `schema_to_dict` made of it.
+
+    Args:
+        stored: that dict.
+
+    Returns:
+        The schema, or the part of one.
 
     >>> column = Category("colour", ("blue", "red"), flagged=False)
     >>> schema_from_dict(schema_to_dict(column)) == column

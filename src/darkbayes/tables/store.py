@@ -158,7 +158,10 @@ class Packing(NamedTuple):
             sums, squares = np.nansum(scaled, axis=1), np.nansum(scaled**2, axis=1)
         codes = np.empty((len(categories), rows), np.int64)
         for place, column in enumerate(categories):
-            texts, known = Coded.of(batch.frame[column.name]), {name: k for k, name in enumerate(_names(column))}
+            texts, known = (
+                Coded.from_values(batch.frame[column.name]),
+                {name: k for k, name in enumerate(_names(column))},
+            )
             codes[place] = np.asarray([known.get(name, len(known) - 1) for name in texts.names.tolist()])[texts.codes]
         encoded = self.schema.target.encode(batch.target).astype(self.target.dtype).reshape(rows, -1)
         packed = np.concatenate([scaled.T, codes.T, encoded.view(np.float32)], axis=1, dtype=np.float32)
@@ -262,8 +265,8 @@ def write_store(
         os.fsync(whole.fileno())
     arrow().default_memory_pool().release_unused()
     about = {"rows": int(totals.rows), "width": packing.width, "no_target": batches.no_target}
-    found = {name: np.asarray(value).tolist() for name, value in totals._asdict().items()}
-    write_json(folder / MANIFEST, about | {"sha256": digest.hexdigest(), "totals": found, **facts})
+    sums = {name: np.asarray(value).tolist() for name, value in totals._asdict().items()}
+    write_json(folder / MANIFEST, about | {"sha256": digest.hexdigest(), "totals": sums, **facts})
 
 
 def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None]) -> Store:
@@ -272,8 +275,8 @@ def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None
     What it is `made_of` tells it from others.
     """
     remedy = f"choose another folder, or delete {folder}"
-    found = folder.exists()
-    if not found:
+    existed = folder.exists()
+    if not existed:
         aside = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -294,7 +297,7 @@ def made_once(folder: Path, made_of: dict[str, Any], make: Callable[[Path], None
             other = f"{name} was {stored}, not {value}"
             raise RunError(f"{folder} holds the rows of another table or fit: {other}: {remedy}")
     path, size = folder / ROWS, 4 * about["rows"] * about["width"]
-    if not path.exists() or path.stat().st_size != size or (found and _sha256(path) != about["sha256"]):
+    if not path.exists() or path.stat().st_size != size or (existed and _sha256(path) != about["sha256"]):
         raise RunError(f"{path} is not as it was written ({size:,} bytes): delete {folder} to have it made again")
     totals = Totals(*(np.asarray(about["totals"][name]) for name in Totals._fields))
     return Store(folder, about["width"], about["rows"], totals, about)

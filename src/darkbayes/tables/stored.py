@@ -40,7 +40,7 @@ def schema_to_json(schema: Schema, *, sealed: bool = False) -> dict[str, Any]:
 def schema_from_json(stored: Any) -> Schema:
     """The schema that a JSON file holds, by `schema_to_json` or darkbayes 0.1, if it is whole and means something."""
     if not isinstance(stored, dict):
-        raise InvalidInput("its schema is no object")
+        raise InvalidInput("its schema is not an object")
     parts = {name: value for name, value in stored.items() if name != HASH}
     if HASH in stored and stored[HASH] != _hash(parts):
         raise InvalidInput("its schema is damaged or was changed: its contents do not match its checksum")

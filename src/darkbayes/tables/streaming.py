@@ -48,7 +48,7 @@ class Unlike:
         for column in self._schema.columns:
             values = frame[column.name]
             if isinstance(column, Category):
-                counts = Coded.of(values).counts()
+                counts = Coded.from_values(values).counts()
                 missing = counts.pop(None, 0)
                 new = {text: count for text, count in counts.items() if text not in column.categories}
                 if new:
@@ -341,9 +341,16 @@ def read_batches(
     if it has too many or too few fields, or text or infinity where a number must be. Bytes that are not UTF-8, and
     quotes that are never closed, are refused in any case: what comes after them cannot be trusted.
 
-    Each batch but the last has `rows` of them; by default some thousands, fewer if there are many columns. `on_bad`
-    refuses a file with bad rows at the first of them, or skips them and goes on. `target` has the target delivered too,
-    for rows that have one; then a row with an unknown class is bad.
+    Args:
+        source: the file or files, the content of one, or a table or a record batch of arrow.
+        schema: what is read of them.
+        rows: how many each batch but the last has; by default some thousands, fewer if there are many columns.
+        on_bad: whether the first bad row is refused, or all of them are skipped.
+        target: whether the target is delivered too, for rows that have one; then a row with an unknown class is bad.
+        layout: how a file is laid out (`opening.Layout`); detected by default.
+
+    Returns:
+        The batches, to be iterated over once.
 
     >>> from darkbayes.outcomes import NumberTarget
     >>> from darkbayes.tables.schema import Number

@@ -72,11 +72,22 @@ class TableWriter:
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Write some more rows; the first call decides the names and types of the columns."""
+        """Write some more rows; the first call decides the names and types of the columns.
+
+        Args:
+            columns: an array for each, by name.
+        """
         self.append(self.formed(columns))
 
     def formed(self, columns: Mapping[str, Any]) -> Any:
-        """Some rows as the file holds them, for `append`; on any thread."""
+        """Some rows as the file holds them, for `append`; on any thread.
+
+        Args:
+            columns: an array for each, by name.
+
+        Returns:
+            What `append` takes.
+        """
         pa = arrow()
         table = arrow_table(columns, self._digits)
         if self._parquet:
@@ -91,7 +102,11 @@ class TableWriter:
         return table.column_names, lines.getvalue()
 
     def append(self, formed: Any) -> None:
-        """Write what was formed after all before it."""
+        """Write what was formed after all before it.
+
+        Args:
+            formed: what `formed` made of the rows.
+        """
         if self._parquet:
             if self._writer is None:
                 # Numbers are seldom the same twice: looking for it would take longer than all else.

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from darkbayes.data import as_data, check_batch_size, minibatch
+from darkbayes.data.arrays import as_data, check_batch_size, minibatch
 from darkbayes.data.augmentation import Augment
 from darkbayes.errors import Divergence, InvalidInput, require_count
 from darkbayes.mesh import divided, on_host

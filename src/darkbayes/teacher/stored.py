@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.types import Array, Info, Key

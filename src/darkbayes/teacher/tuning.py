@@ -23,7 +23,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from darkbayes.data import as_inputs
+from darkbayes.data.arrays import as_inputs
 from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.teacher.chain import MinibatchChain
 from darkbayes.teacher.exploration import Measured, explore, some_of, waiting

@@ -28,11 +28,11 @@ def exact(conjugate: Any) -> Any:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_exact_draws_have_their_temperature(temperature: float, conjugate: Any, exact: Any) -> None:
     """|z| < 4 over 4,000 draws; another seed fails with probability 6e-5."""
-    found = db.teacher.diagnostics.configurational_temperature(
+    actual = db.teacher.diagnostics.configurational_temperature(
         conjugate.posterior, exact(temperature, 4000), conjugate.data
     )
-    assert abs(found.mean() - temperature) < 4 * found.std() / np.sqrt(4000)
-    assert found.std() / np.sqrt(4000) < 0.05
+    assert abs(actual.mean() - temperature) < 4 * actual.std() / np.sqrt(4000)
+    assert actual.std() / np.sqrt(4000) < 0.05
 
 
 def test_the_noise_of_minibatches_is_that_of_independent_examples(conjugate: Any, exact: Any) -> None:
@@ -44,10 +44,10 @@ def test_the_noise_of_minibatches_is_that_of_independent_examples(conjugate: Any
     expected = 36 / 2 * of_examples.var(axis=0).sum() / (full @ full)
     chain = db.minibatch_chain(conjugate.posterior, db.sgld(0.01), *conjugate.data, batch_size=2)
     copies = db.model.Draw(jnp.broadcast_to(jnp.asarray(weights, jnp.float32)[None, :, None], (500, 2, 1)), ())
-    found = gradient_noise(chain, copies, jax.random.key(0))
-    assert found is not None
-    assert float(found.noise_to_signal.mean()) == pytest.approx(expected, rel=0.1)
-    np.testing.assert_allclose(found.temperature, weights @ full / 2, rtol=1e-4)
+    actual = gradient_noise(chain, copies, jax.random.key(0))
+    assert actual is not None
+    assert float(actual.noise_to_signal.mean()) == pytest.approx(expected, rel=0.1)
+    np.testing.assert_allclose(actual.temperature, weights @ full / 2, rtol=1e-4)
 
 
 class Momentum(NamedTuple):
@@ -73,8 +73,8 @@ def test_what_momenta_tend_to_as_steps_get_small(friction: float) -> None:
     eta, stiffness = 1e-4, np.array([0.5, 2.0])
     of_sghmc = laws.stationary(laws.sghmc(eta, np.diag(stiffness), None, 0.7, friction=friction))[2:, 2:]
     of_baoa = laws.stationary(laws.baoa(eta, np.diag(stiffness), None, 0.7, friction=friction))[2:, 2:]
-    of_sgnht, found = laws.sgnht(eta, stiffness, 0.0, 0.7, friction=friction)
-    for covariance, kept in ((of_sghmc, friction), (of_baoa, 0.0), (laws.stationary(of_sgnht)[:, 1, 1], found)):
+    of_sgnht, actual = laws.sgnht(eta, stiffness, 0.0, 0.7, friction=friction)
+    for covariance, kept in ((of_sghmc, friction), (of_baoa, 0.0), (laws.stationary(of_sgnht)[:, 1, 1], actual)):
         squares = np.diag(covariance) if covariance.ndim == 2 else covariance
         np.testing.assert_allclose(squares / (eta / 2) * (1 - kept / 2), 0.7, rtol=1e-3)
 

@@ -42,8 +42,8 @@ def test_a_trace_equals_dropping_every_other_one_when_full(slots: int) -> None:
     for number in range(70):
         trace = add(trace, prediction(number))
         expected, stride = every_other(expected, number, slots, stride)
-        values, found = trace_read(trace)
-        assert found == stride
+        values, actual = trace_read(trace)
+        assert actual == stride
         assert values[0, :, 0, 0].tolist() == expected
         np.testing.assert_array_equal(
             values, values[:1, :, :1] + 1000.0 * np.arange(2)[:, None, None, None] + 0 * values

@@ -34,12 +34,12 @@ def test_the_verdict_says_what_is_and_what_to_do(values: np.ndarray, code: str, 
 def test_agreement_tells_the_worst_and_the_median_input() -> None:
     values = autoregressive(0.5, (4, 200, 9))
     values[0, :, 4] += 3.0
-    found = agreement(values, steps_between=7)
-    assert found.rhat == db.teacher.diagnostics.rank_rhat(values).max() == db.teacher.diagnostics.rank_rhat(values)[4]
+    actual = agreement(values, steps_between=7)
+    assert actual.rhat == db.teacher.diagnostics.rank_rhat(values).max() == db.teacher.diagnostics.rank_rhat(values)[4]
     errors = db.teacher.diagnostics.monte_carlo_error(values) / values.std(axis=(0, 1))
-    assert found.error == np.median(errors) < np.quantile(errors, 0.95) == found.error_large
-    assert found.effective_worst == effective_sample_size(values)[4] < found.effective
-    assert found.autocorrelation_steps == np.median(autocorrelation_time(values, 7))
+    assert actual.error == np.median(errors) < np.quantile(errors, 0.95) == actual.error_large
+    assert actual.effective_worst == effective_sample_size(values)[4] < actual.effective
+    assert actual.autocorrelation_steps == np.median(autocorrelation_time(values, 7))
 
 
 def test_the_error_of_an_average_over_separate_modes_is_what_other_chains_would_change() -> None:

@@ -115,7 +115,7 @@ class Ended(NamedTuple):
 
     codes: list[int]
     errors: list[str]
-    found: list[dict[str, np.ndarray]]
+    results: list[dict[str, np.ndarray]]
     said: str
 
 
@@ -145,11 +145,11 @@ def run_processes(folder: Path, workers: int, runs: dict[str, Any], devices: int
     codes = exit_codes(commands, logs, environment)
     said = "\n".join(log.read_text(errors="replace")[-3000:] for log in logs)
     errors = [Path(f"{out}-{number}.error") for number in range(workers)]
-    found = [Path(f"{out}-{number}.safetensors") for number in range(workers)]
+    results = [Path(f"{out}-{number}.safetensors") for number in range(workers)]
     return Ended(
         codes,
         [path.read_text() if path.exists() else "" for path in errors],
-        [read_arrays(path) if path.exists() else {} for path in found],
+        [read_arrays(path) if path.exists() else {} for path in results],
         said,
     )
 
@@ -180,9 +180,9 @@ def test_what_tours_sample_is_off_by_the_second_power_of_their_length() -> None:
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
 
     def errors(times: int, places: Callable[[int, int], int]) -> np.ndarray:
-        found = law_of_tours(4, 1e-6, times, places)
-        spread = whiten @ found[1] @ whiten.T - np.eye(2)
-        return np.array([np.linalg.norm(whiten @ (found[0] - mean)), np.linalg.norm(spread)])
+        results = law_of_tours(4, 1e-6, times, places)
+        spread = whiten @ results[1] @ whiten.T - np.eye(2)
+        return np.array([np.linalg.norm(whiten @ (results[0] - mean)), np.linalg.norm(spread)])
 
     alternating, round_and_round = (
         errors(400, places) / errors(200, places) for places in (places_passed, lambda number, workers: number)
@@ -246,7 +246,7 @@ def test_all_processes_get_the_same_draws(ended: Callable[[int], Ended]) -> None
     done = ended(3)
     assert done.codes == [0] * 3, done.said
     for name, run in RUNS[3].items():
-        draws = [found[f"{name}.draws"] for found in done.found]
+        draws = [results[f"{name}.draws"] for results in done.results]
         assert draws[0].shape == (3 * run["num_chains"], run["num_draws"], 2)
         assert len(np.unique(draws[0].reshape(-1, 2), axis=0)) == draws[0].size // 2
         for other in draws[1:]:
@@ -258,7 +258,7 @@ def test_chains_that_travel_have_the_law_of_their_tours(ended: Callable[[int], E
 
     Fails by chance with probability 3e-4 for another seed.
     """
-    draws = ended(3).found[0]["coarse.draws"].astype(np.float64)
+    draws = ended(3).results[0]["coarse.draws"].astype(np.float64)
 
     def scores(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         centred = draws - mean
@@ -270,10 +270,10 @@ def test_chains_that_travel_have_the_law_of_their_tours(ended: Callable[[int], E
 
 
 def test_the_average_is_that_of_the_draws(ended: Callable[[int], Ended]) -> None:
-    found = ended(2).found[1]
-    predictions = found["whole.draws"].reshape(-1, 2).astype(np.float64) @ np.array([[1.0, 0.0], [1.0, 2.0]])
-    assert found["whole.count"] == len(predictions)
-    np.testing.assert_allclose(found["whole.mean"][:, 0], predictions.mean(axis=0), rtol=1e-5)
+    results = ended(2).results[1]
+    predictions = results["whole.draws"].reshape(-1, 2).astype(np.float64) @ np.array([[1.0, 0.0], [1.0, 2.0]])
+    assert results["whole.count"] == len(predictions)
+    np.testing.assert_allclose(results["whole.mean"][:, 0], predictions.mean(axis=0), rtol=1e-5)
 
 
 def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
@@ -290,7 +290,7 @@ def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
     (tmp_path / "stored" / "worker-1" / "step-000000000012").rename(tmp_path / "gone")
     resumed = run_processes(tmp_path / "resumed", 2, stored, devices=2)
     assert resumed.codes == [0, 0], resumed.said
-    np.testing.assert_array_equal(resumed.found[0]["run.draws"], ended(2).found[0]["whole.draws"])
+    np.testing.assert_array_equal(resumed.results[0]["run.draws"], ended(2).results[0]["whole.draws"])
 
 
 def test_the_example_runs(tmp_path: Path) -> None:

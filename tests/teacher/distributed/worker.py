@@ -36,7 +36,7 @@ def run_task(task: dict[str, Any], number: int) -> None:
     )
     if number == 1 and "signal" in task:
         end_itself_in(task["signal_in"], task["signal"])
-    found = {}
+    results = {}
     for name, run in task["runs"].items():
         chain = db.teacher.distributed_chain(
             posterior,
@@ -50,13 +50,13 @@ def run_task(task: dict[str, Any], number: int) -> None:
         folder = run.get("folder")
         common = {"num_draws": run["num_draws"], "num_chains": run["num_chains"], "save_seconds": 0.0}
         draws = chain.sample(jax.random.key(run.get("seed", 0)), folder=folder, **common)
-        found[f"{name}.draws"] = draws.network[..., 0]
+        results[f"{name}.draws"] = draws.network[..., 0]
         if "at" in run:
             average = chain.average(jax.random.key(0), run["at"], **common)
-            found[f"{name}.mean"] = average.mean["mean"]
-            found[f"{name}.count"] = average.count
+            results[f"{name}.mean"] = average.mean["mean"]
+            results[f"{name}.count"] = average.count
     # Not by standard output, where Gloo writes too.
-    write_arrays(Path(f"{task['out']}-{number}.safetensors"), found)
+    write_arrays(Path(f"{task['out']}-{number}.safetensors"), results)
 
 
 def main() -> None:

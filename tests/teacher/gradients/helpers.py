@@ -32,8 +32,8 @@ def estimates(
         batches = single_batches(data)
 
         def one(batch: db.Data) -> Any:
-            found = gradients.estimate(rest[1], posterior, data, batch, here, state)
-            return found._replace(extras=eqx.filter(found.extras, eqx.is_array))
+            estimated = gradients.estimate(rest[1], posterior, data, batch, here, state)
+            return estimated._replace(extras=eqx.filter(estimated.extras, eqx.is_array))
 
         return jax.vmap(one)(batches)
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 def test_there_is_no_noise_at_the_anchor(posterior: db.Posterior, data: db.Data, draws: list[db.model.Draw]) -> None:
     for gradients in (db.teacher.gradients.control_variates(draws[0]), db.teacher.gradients.svrg(5)):
-        found = estimates(gradients, posterior, data, draws[0], draws[0])
-        for leaf in jax.tree.leaves((found.value, found.grads)):
+        estimated = estimates(gradients, posterior, data, draws[0], draws[0])
+        for leaf in jax.tree.leaves((estimated.value, estimated.grads)):
             assert float(jnp.max(jnp.std(leaf, axis=0))) < 1e-5
 
 
@@ -26,8 +26,10 @@ def test_the_noise_on_a_linear_model_is_that_of_the_formula(conjugate: Any, batc
     """N^2/M times the variance over examples of lambda_n x x^T (theta - anchor), residuals or not."""
     network, offset = conjugate.mean[:, None], np.array([[0.3], [-0.7]])
     anchor, here = (db.model.Draw(jnp.asarray(w, jnp.float32), ()) for w in (network, network + offset))
-    found = estimates(db.teacher.gradients.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here)
-    noise = np.cov(np.asarray(found.grads.network)[..., 0].T, ddof=0)
+    estimated = estimates(
+        db.teacher.gradients.control_variates(anchor), conjugate.posterior, conjugate.data, anchor, here
+    )
+    noise = np.cov(np.asarray(estimated.grads.network)[..., 0].T, ddof=0)
     np.testing.assert_allclose(noise, batch_noise(1, offset @ offset.T, residuals=False), rtol=1e-4)
 
 

@@ -37,8 +37,8 @@ def test_the_mean_over_all_batches_is_the_exact_gradient(
     all_estimates: dict[str, db.teacher.gradients.GradientEstimate], exact: Any
 ) -> None:
     value, grads = exact
-    for found in all_estimates.values():
-        mean_value, mean_grads = jax.tree.map(lambda leaf: leaf.mean(axis=0), (found.value, found.grads))
+    for actual in all_estimates.values():
+        mean_value, mean_grads = jax.tree.map(lambda leaf: leaf.mean(axis=0), (actual.value, actual.grads))
         close(mean_grads, grads)
         close(mean_value, value)
 
@@ -52,11 +52,11 @@ def test_what_comes_with_the_gradient_has_the_shape_of_the_weights(
         ("curvature of svrg", ["curvature"], ()),
         ("metric", ["metric", "metric_gradient"], ()),
     ):
-        found = all_estimates[name].extras
-        assert {key for key, value in found.items() if jax.tree.leaves(value)} == set(extras)
+        actual = all_estimates[name].extras
+        assert {key for key, value in actual.items() if jax.tree.leaves(value)} == set(extras)
         for extra in extras:
             wanted = jax.tree.map(lambda leaf, inner=inner: (7, *inner, *leaf.shape), draws[0])
-            assert jax.tree.map(jnp.shape, found[extra]) == wanted
+            assert jax.tree.map(jnp.shape, actual[extra]) == wanted
 
 
 def test_gradients_of_examples_are_those_of_batches_of_one_without_the_prior(
@@ -68,11 +68,11 @@ def test_gradients_of_examples_are_those_of_batches_of_one_without_the_prior(
     def run(draw: db.model.Draw) -> Any:
         batch = db.Data(data.x[:3], data.y[:3])
         for part in (batch, data):
-            found = (
+            actual = (
                 db.teacher.gradients.per_example().estimate(jax.random.key(0), posterior, data, part, draw, ()).extras
             )
-            facts.append((found["num_data"], found["all_data"]))
-        return found["per_example"], jax.jacobian(lambda draw: -posterior.log_likelihood(draw, data))(draw)
+            facts.append((actual["num_data"], actual["all_data"]))
+        return actual["per_example"], jax.jacobian(lambda draw: -posterior.log_likelihood(draw, data))(draw)
 
     close(*run(draws[0]))
     assert facts == [(7, False), (7, True)]
@@ -100,9 +100,9 @@ def test_estimates_keep_the_precision_of_the_weights(posterior: db.Posterior, da
                 state = gradients.init(posterior, data, half)
                 return gradients.estimate(jax.random.key(0), posterior, data, data, half, state)
 
-        found = jax.eval_shape(lambda run=run: (run().grads, run().extras.get("metric")))
-        assert {leaf.dtype.name for leaf in jax.tree.leaves(found[0])} == {"bfloat16"}
-        assert {leaf.dtype.name for leaf in jax.tree.leaves(found[1])} <= {"float32"}
+        actual = jax.eval_shape(lambda run=run: (run().grads, run().extras.get("metric")))
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(actual[0])} == {"bfloat16"}
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(actual[1])} <= {"float32"}
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_every_sampler_distils_and_resumes_in_the_same_bits(
     state = parts.burn(parts.init(jax.random.key(0)), np.int32(10))
     state, _ = parts.advance(state, np.int32(2))
     save_checkpoint(tmp_path, state, 14)
-    found = load_checkpoint(tmp_path, state)
-    assert found is not None
-    ends = [parts.advance(at, np.int32(2)) for at in (found[0], state)]
+    actual = load_checkpoint(tmp_path, state)
+    assert actual is not None
+    ends = [parts.advance(at, np.int32(2)) for at in (actual[0], state)]
     assert trees_equal(*ends)
     assert np.isfinite(ends[0][1]).all()

@@ -44,8 +44,8 @@ def test_gamma_is_the_derivative_of_the_metric() -> None:
             updates.append(sampler.update(slope, state, theta, key=jax.random.key(0), curvature=curvature)[0])
         return updates[0] - updates[1], 0.1 / 2 * 0.5 * jax.vmap(jax.grad(metric))(theta, squares)
 
-    found, expected = found_and_expected(jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.02, 3.0]))
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    actual, expected = found_and_expected(jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.02, 3.0]))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("count", "there"), [(0, False), (3, False), (4, True)])

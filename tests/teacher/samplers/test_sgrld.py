@@ -116,10 +116,10 @@ def test_the_metric_and_gamma_of_the_coin_are_those_by_hand(grid: Grid, coin: tu
 
     @jax.jit
     def at(theta: jax.Array) -> Any:
-        found = db.teacher.gradients.fisher_metric().estimate(
+        actual = db.teacher.gradients.fisher_metric().estimate(
             jax.random.key(0), posterior, data, data, db.model.Draw(theta, ()), ()
         )
-        return found.grads.network, found.extras["metric"].network, found.extras["metric_gradient"].network
+        return actual.grads.network, actual.extras["metric"].network, actual.extras["metric_gradient"].network
 
     grads, metric, change = jax.vmap(at)(jnp.asarray(grid.theta[places], jnp.float32))
     np.testing.assert_allclose(grads, -grid.gradient[places], rtol=1e-4, atol=1e-4)

@@ -271,8 +271,8 @@ def test_the_thermostat_finds_its_friction_and_has_the_law_that_goes_with_it(
     values = np.stack([theta, plain_velocity(step_size, state)], axis=-1).reshape(200, 4, EACH, 2).astype(np.float64)
     squares = np.einsum("cgni,cgnj->cgij", values, values) / EACH
     entries = (..., *np.triu_indices(2))
-    found = [z_scores(values.mean(axis=2), 0.0), z_scores(squares, laws.stationary(law))[entries]]
-    assert max(np.abs(part).max() for part in found) < BAR
+    actual = [z_scores(values.mean(axis=2), 0.0), z_scores(squares, laws.stationary(law))[entries]]
+    assert max(np.abs(part).max() for part in actual) < BAR
     assert abs(z_scores(state.friction, friction)) < BAR
 
 
@@ -350,9 +350,9 @@ def test_at_friction_one_sghmc_has_the_law_of_sgld() -> None:
 
 def test_a_right_estimate_leaves_no_noise_added_twice() -> None:
     """beta = eta C / 4, whatever the temperature."""
-    told = laws.sghmc(0.06, HESSIAN, 8.0 * np.eye(3), 0.5, friction=0.4, noise_estimate=0.06 / 4 * 8.0)
+    law = laws.sghmc(0.06, HESSIAN, 8.0 * np.eye(3), 0.5, friction=0.4, noise_estimate=0.06 / 4 * 8.0)
     np.testing.assert_allclose(
-        laws.stationary(told), laws.stationary(laws.sghmc(0.06, HESSIAN, None, 0.5, friction=0.4)), rtol=1e-9
+        laws.stationary(law), laws.stationary(laws.sghmc(0.06, HESSIAN, None, 0.5, friction=0.4)), rtol=1e-9
     )
 
 
@@ -377,16 +377,16 @@ def test_the_thermostat_has_no_bias_among_equals_and_one_that_falls_with_the_ste
         np.testing.assert_allclose(laws.stationary(alike.laws)[:, 0, 0], temperature / 1.5, rtol=1e-9)
 
     def bias(eta: float) -> float:
-        found = laws.sgnht(eta, STIFFNESS, VARIANCES["noisy"], friction=0.5)
-        return float(np.abs(laws.stationary(found.laws)[:, 0, 0] * STIFFNESS - 1).max())
+        actual = laws.sgnht(eta, STIFFNESS, VARIANCES["noisy"], friction=0.5)
+        return float(np.abs(laws.stationary(actual.laws)[:, 0, 0] * STIFFNESS - 1).max())
 
     assert 1.9 < bias(2e-3) / bias(1e-3) < 2.1
 
 
 def test_the_thermostat_rests_where_sghmc_would_have_been_told_the_noise() -> None:
     """At friction alpha + eta C / (4 T), but for the step's own error."""
-    found = laws.sgnht(1e-3, np.ones(2), 40.0, 0.5, friction=0.1)
-    assert found.friction == pytest.approx(0.1 + 1e-3 * 40 / 4 / 0.5, rel=0.01)
+    actual = laws.sgnht(1e-3, np.ones(2), 40.0, 0.5, friction=0.1)
+    assert actual.friction == pytest.approx(0.1 + 1e-3 * 40 / 4 / 0.5, rel=0.01)
 
 
 def test_a_step_size_that_never_settles_is_refused() -> None:

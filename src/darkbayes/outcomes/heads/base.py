@@ -35,8 +35,11 @@ class Predicted(NamedTuple):
     """A predictive distribution, and both parts of its uncertainty where they are known."""
 
     distribution: Any
+    """The distribution, such as `NormalMixture`."""
     aleatoric: Array | None = None
-    epistemic: Array | None = None  # Where it is known by itself, and need not be had as a difference.
+    """The aleatoric part of its uncertainty."""
+    epistemic: Array | None = None
+    """The epistemic part, where it is known by itself and need not be had as a difference."""
 
     def prediction(self) -> Prediction:
         """The same in numpy, in the unit of what the network learned, for whoever scores, stores or draws it."""
@@ -187,7 +190,9 @@ class Share(NamedTuple):
     """The aleatoric part of a variance, as a share of it that one output of a student stands for."""
 
     log_variance: Array
+    """The logarithm of the whole variance."""
     output: Array
+    """The student's output, the logit of the share."""
 
     @property
     def log_aleatoric(self) -> Array:

@@ -80,7 +80,9 @@ class Categorical(Distribution):
             raise InvalidInput(f"it must return probabilities [rows, classes], not {given}: use its predict_proba")
         wrong = np.flatnonzero((probs < 0).any(axis=1) | (np.abs(probs.sum(axis=1) - 1.0) > SUM_ERROR))
         if wrong.size:
-            raise InvalidInput(f"row {wrong[0]} has {probs[wrong[0]]}, no probabilities: apply a softmax to logits")
+            raise InvalidInput(
+                f"row {wrong[0]} has {probs[wrong[0]]}, which are not probabilities: apply a softmax to logits"
+            )
         probs = probs / probs.sum(axis=1, keepdims=True)
         return cls(jnp.asarray(np.log(np.maximum(probs, np.finfo(np.float32).tiny)), jnp.float32))
 
@@ -108,6 +110,7 @@ class Softmax(Likelihood):
     """Classes 0 .. K-1; the outputs are logits."""
 
     num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
+    """K."""
 
     @property
     def width(self) -> int:
@@ -142,7 +145,9 @@ class SoftmaxHead(Head):
     learns_from: ClassVar[type[Distribution]] = Categorical
 
     num_classes: int = eqx.field(converter=partial(require_count, "num_classes", least=2))
+    """Classes 0 .. K-1."""
     decompose: bool = False
+    """Whether one more output stands for the aleatoric part of the entropy."""
     temperature: float = eqx.field(converter=partial(require_positive, "temperature"), default=1.0)
 
     @property

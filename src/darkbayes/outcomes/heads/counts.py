@@ -35,9 +35,10 @@ DISPERSION_PRIOR = (-2.0, 2.0)  # Mean and standard deviation of the Gaussian pr
 
 
 class CountDraw(Distribution):
-    """A negative binomial distribution, or a Poisson one if it has no dispersion; ``[..., 1]``."""
+    """A negative binomial distribution, or a Poisson one if it has no `dispersion`; ``[..., 1]``."""
 
     rate: Array
+    """The mean."""
     dispersion: Array | None = None
 
     @property
@@ -101,8 +102,11 @@ class CountMixture(eqx.Module):
     """A mixture of negative binomial distributions, all of shape ``[components, batch, 1]``."""
 
     log_weights: Array
+    """The logarithms of the components' weights."""
     rate: Array
+    """Of each component."""
     dispersion: Array
+    """Of each component."""
 
     def prediction(self, aleatoric: Any = None, epistemic: Any = None) -> CountPrediction:
         return CountPrediction.of_mixture(self.log_weights, self.rate, self.dispersion, aleatoric, epistemic)
@@ -153,6 +157,7 @@ class CountHead(Head):
 
     base: float = eqx.field(converter=partial(require_positive, "base"), default=1.0)
     decompose: bool = False
+    """Whether two more outputs stand for the parts of the variance."""
 
     @property
     def width(self) -> int:

@@ -106,8 +106,11 @@ class NormalMixture(eqx.Module):
     """
 
     log_weights: Array
+    """The logarithms of the components' weights."""
     mean: Array
+    """Of each component."""
     variance: Array
+    """Of each component."""
     joint: bool = False
 
     def log_prob(self, y: Array) -> Array:
@@ -143,10 +146,11 @@ class _RealLikelihood(Likelihood):
 
 
 class Gaussian(_RealLikelihood):
-    """Gaussian targets around the outputs, with a known noise precision (lambda_n of the paper)."""
+    """Gaussian targets around the outputs, with a known `noise_precision` (lambda_n of the paper)."""
 
     noise_precision: float = eqx.field(converter=partial(require_positive, "noise_precision"))
     num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    """How many numbers are predicted."""
 
     def distribution(self, params: PyTree, outputs: Array) -> Normal:
         return Normal(outputs, jnp.full_like(outputs, 1.0 / self.noise_precision))
@@ -155,10 +159,11 @@ class Gaussian(_RealLikelihood):
 class GaussianSampledNoise(_RealLikelihood):
     """Gaussian targets whose noise precision is inferred with the weights, one per output.
 
-    The parameter is the log precision; the precision has a Gamma(shape, rate) prior.
+    The parameter is the log precision; the precision has a Gamma prior of this `shape` and `rate`.
     """
 
     num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    """How many numbers are predicted."""
     shape: float = eqx.field(converter=partial(require_positive, "shape"), default=6.0)
     rate: float = eqx.field(converter=partial(require_positive, "rate"), default=6.0)
 
@@ -183,6 +188,7 @@ class GaussianInputNoise(_RealLikelihood):
     """
 
     num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    """How many numbers are predicted."""
     min_log_variance: float = eqx.field(converter=plain, default=-8.0)
     max_log_variance: float = eqx.field(converter=plain, default=4.0)
 
@@ -241,7 +247,9 @@ class GaussianHead(_NumberHead):
     """
 
     num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    """How many numbers are predicted."""
     decompose: bool = False
+    """Whether an output per target stands for the aleatoric part."""
 
     @property
     def width(self) -> int:
@@ -281,7 +289,9 @@ class Samples(NamedTuple):
     """Samples of what draws predict, ``[samples, batch, outputs]``, and the mean of their variances."""
 
     y: Array
+    """The samples."""
     noise: Array
+    """The mean of the draws' variances."""
 
 
 class MixtureHead(_NumberHead):
@@ -294,7 +304,9 @@ class MixtureHead(_NumberHead):
     """
 
     components: int = eqx.field(converter=partial(require_count, "components"))
+    """Gaussians in each mixture."""
     num_outputs: int = eqx.field(converter=partial(require_count, "num_outputs"), default=1)
+    """How many numbers are predicted."""
     quadrature: int = eqx.field(converter=partial(require_count, "quadrature"), default=20)
     """Nodes of the quadrature over each draw's Gaussian; more where a component may be far narrower than it."""
     decompose: bool = False

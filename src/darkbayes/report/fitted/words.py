@@ -1,4 +1,4 @@
-"""What the numbers of a fit mean, in sentences for a person who is no statistician, whatever is predicted."""
+"""What the numbers of a fit mean, in sentences for a person who is not a statistician, whatever is predicted."""
 
 import math
 from typing import Any

@@ -21,7 +21,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from darkbayes.compiled import compiled_briefly
-from darkbayes.data import minibatch
+from darkbayes.data.arrays import minibatch
 from darkbayes.errors import InvalidInput
 from darkbayes.estimates import standard_error
 from darkbayes.model import Draw, Posterior

@@ -35,7 +35,7 @@ import numpy as np
 import optax
 
 from darkbayes.checkpoints import checkpoint_steps, drop_checkpoints, load_checkpoint, plain, save_checkpoint
-from darkbayes.data import as_data, as_inputs, check_batch_size
+from darkbayes.data.arrays import as_data, as_inputs, check_batch_size
 from darkbayes.errors import InvalidInput, RunError, require_count
 from darkbayes.model import Draw, Posterior
 from darkbayes.processes import attempt, gather, require_alike

@@ -1,5 +1,6 @@
 """Samplers: optax gradient transformations that add the right noise."""
 
+from darkbayes.namespaces import own
 from darkbayes.teacher.samplers.auto import AutoStep as AutoStep
 from darkbayes.teacher.samplers.baoa import baoa as baoa
 from darkbayes.teacher.samplers.fisher import default_sampler as default_sampler
@@ -14,5 +15,4 @@ from darkbayes.teacher.samplers.sgrld import sgrld as sgrld
 
 
 def __dir__() -> list[str]:
-    """What samples, without the files that it is in."""
-    return sorted(name for name, thing in globals().items() if hasattr(thing, "__module__") and name[0] != "_")
+    return own(globals())

@@ -117,3 +117,7 @@ def as_schedule(name: str, value: Rate, *, zero: bool = False) -> optax.Schedule
         return value
     require_positive(name, value, zero=zero)
     return lambda count: value
+
+
+def __dir__() -> list[str]:
+    return ["Cyclical", "cyclical", "polynomial", "stepped"]  # `as_schedule` is for samplers.
