@@ -269,12 +269,12 @@ class ClassTarget(Target):
     def by_trees(self, trees: Any, encoded: np.ndarray) -> ClassPrediction:
         return self.own_unit(ClassPrediction.from_probs(trees.probabilities(encoded, len(self.classes))))
 
-    def likelihood(self, kind: str | None = None) -> Any:
+    def _likelihood(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.classes import Softmax
 
         return Softmax(len(self.classes))
 
-    def head(self, kind: str | None = None) -> Any:
+    def _head(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.classes import SoftmaxHead
 
         return SoftmaxHead(len(self.classes), decompose=True)
