@@ -79,4 +79,8 @@ class SeveralTarget(NumbersTarget):
     def words(self) -> Any:
         from darkbayes.outcomes.words.quantity import SeveralWords
 
-        return SeveralWords([part.words() for part in self.parts])
+        parts = []
+        for place, part in enumerate(self.parts):
+            guarantee = None if self.guarantee is None else self.guarantee.output(place)
+            parts.append(dataclasses.replace(part, guarantee=guarantee).words())
+        return SeveralWords(parts)

@@ -8,6 +8,7 @@ import pytest
 
 from darkbayes.estimates import Estimate
 from darkbayes.outcomes import NumberPrediction
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.words.base import HeldOut, Judged
 from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, interval_promise
 
@@ -30,9 +31,9 @@ def held(y: np.ndarray, prediction: Any, coverage: float = 0.9) -> HeldOut:
     return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows")
 
 
-def words(name: str = "visits") -> QuantityWords:
+def words(name: str = "visits", guarantee: Guarantee | None = None) -> QuantityWords:
     """Those of a target that has no more than every quantity has."""
-    return QuantityWords(SimpleNamespace(name=name, low=0.0, high=20.0, logarithmic=False))
+    return QuantityWords(SimpleNamespace(name=name, low=0.0, high=20.0, logarithmic=False, guarantee=guarantee))
 
 
 def test_noise_and_doubt_are_shares_of_the_variance():
@@ -45,6 +46,17 @@ def test_noise_and_doubt_are_shares_of_the_variance():
 )
 def test_intervals_are_judged_by_what_chance_would_bring(position, verdict):
     assert interval_promise(position).verdict == verdict
+
+
+def test_own_intervals_that_are_too_narrow_are_a_caution_unless_what_people_get_is_calibrated():
+    said = held(np.linspace(-5, 5, ROWS), gaussian(np.zeros(ROWS)), coverage=0.33)
+    assert words().broken(said) == "Its intervals of visits are too narrow: those that promise 90% hold 32%."
+    assert words().tiles(said)[1] == ("33%", "of the true values lie in the intervals that promise 90%")
+    calibrated = words(guarantee=Guarantee(0.95, ROWS, (5.0,)))
+    assert calibrated.broken(said) == ""
+    before = "before they were calibrated, those that promise 90% held 33%"
+    assert calibrated.tiles(said)[1] == ("95%", f"of new cases at least lie in the guaranteed intervals; {before}")
+    assert calibrated.trusted(said).startswith("Before they were calibrated, its 90% intervals")
 
 
 def test_answers_are_compared_with_always_giving_the_median():
