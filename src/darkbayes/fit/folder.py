@@ -115,7 +115,7 @@ def fit_folder(
             # The backbone has run on these images already.
             "student": shipped.predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
             if prepared.backbone is None
-            else target.own_unit(fitted.predict(prepared.held_out.x)),
+            else shipped.predict_encoded(np.asarray(prepared.held_out.x)),
             "sgld": target.own_unit(fitted.predict_teacher(prepared.held_out.x)),
             "sgd": target.own_unit(
                 predicted_by_draws(wide, jax.tree.map(lambda leaf: np.asarray(leaf)[None], draw), prepared.held_out.x)
