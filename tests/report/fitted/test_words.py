@@ -95,11 +95,11 @@ def test_chains_that_do_not_agree_and_a_budget_that_ran_out_are_cautions(tmp_pat
         TableSchema(COLUMNS, PRICE),
         numbers(np.random.default_rng(0), PRICE),
         diagnostics={"student": diagnosis | {"runs": [RUN | {"code": "apart", "rhat": 1.62}]}},
-        choices={"student": [CHOICES | {"steps": 9000, "reason": "as many as 30 seconds allow"}]},
+        choices={"student": [CHOICES | {"steps": 9000, "hurried": True}]},
     )
     text = " ".join(cautions(read_run(tmp_path)))
     assert "Of the teacher: the chains have not met (R-hat 1.62)." in text
-    assert "larger --time-budget" in text
+    assert "There was no time for more: give it a larger --time-budget." in text
     assert "ended the fit after 5,000 of 9,000 steps" in text
     assert "Only" not in text
 

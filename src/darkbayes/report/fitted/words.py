@@ -121,7 +121,7 @@ def warnings(run: FittedRun, *, chains: bool = True) -> list[str]:
     verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
     if chains and verdict["code"] != "agree":
         choices = run.results.get("choices", {}).get("student", [])
-        hurried = any("seconds allow" in choice.get("reason", "") for choice in choices)
+        hurried = any(choice.get("hurried", False) for choice in choices)
         more = " There was no time for more: give it a larger --time-budget." * hurried
         texts.append(f"Of the teacher: {verdict['text']}.{more} Its doubt may be too small or too large.")
     if held is not None:
