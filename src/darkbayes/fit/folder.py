@@ -31,6 +31,7 @@ from darkbayes.fit import sharing
 from darkbayes.fit.automatic import Fitted, fit, predicted_by_draws, table_queries
 from darkbayes.fit.checks import drift, leaks
 from darkbayes.fit.choosing import Model, make_posterior
+from darkbayes.fit.exporting import int8_loss
 from darkbayes.fit.insights import dependence, importance
 from darkbayes.fit.kinds import describe_network
 from darkbayes.fit.neighbour import compared, neighbour
@@ -126,7 +127,8 @@ def fit_folder(
             facts["neighbour"] = compared(said, predictions["student"], prepared.truth)
         _keep(prepared, predictions, out)
         if prepared.backbone is None:
-            facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
+            held: Any = [(prepared.held_out_frame, prepared.truth)]
+            facts["int8_loss"] = int8_loss(content, quantise(content), held)
         if guarantee is not None:
             target, facts["guarantee"] = _guaranteed(prepared, predictions["student"], guarantee)
             schema = dataclasses.replace(schema, target=target)
@@ -221,12 +223,6 @@ def _keep(prepared: Prepared, predictions: dict[str, Prediction], out: Path) -> 
     if isinstance(prepared.held_out_frame, np.ndarray):
         images = prepared.held_out_frame[[example["row"] for example in examples]]
         write_arrays(out / "examples.safetensors", {"images": images})
-
-
-def _int8_loss(prepared: Prepared, student: Prediction, content: bytes) -> float:
-    """The log likelihood a row, in nats, that the student would lose by weights in eight bits."""
-    small = Shipped(MODEL, content=quantise(content)).predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
-    return float(np.mean(student.log_prob(prepared.truth)) - np.mean(small.log_prob(prepared.truth)))
 
 
 def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, inter
 ROWS = 100
 
 
-def gaussian(mean: Any, noise: float = 1.0, doubt: float = 0.0) -> NumberPrediction:
+def gaussian(mean: Any, noise: Any = 1.0, doubt: float = 0.0) -> NumberPrediction:
     """Gaussians with given parts of their standard deviation."""
     mean = np.asarray(mean, np.float64).reshape(len(mean), -1)
     variance = np.full_like(mean, noise**2 + doubt**2)
@@ -104,9 +104,11 @@ def test_risk_grows_over_the_rows_from_the_surest_to_the_least_sure():
     shares, risk = words().risks(gaussian(off), np.zeros(4))
     assert shares.tolist() == [100.0]  # Fewer rows than the curve begins with.
     assert risk == pytest.approx([np.sqrt(30 / 4)])
-    shares, risk = words().risks(gaussian(np.arange(12.0)), np.zeros(12))
+    shares, risk = words().risks(gaussian(np.arange(12.0), noise=np.arange(1.0, 13.0)[:, None]), np.zeros(12))
     assert shares == pytest.approx([1000 / 12, 1100 / 12, 100])
     assert risk == pytest.approx([np.sqrt(np.mean(np.arange(count) ** 2)) for count in (10, 11, 12)])
+    _, risk = words().risks(gaussian(np.arange(12.0)), np.zeros(12))
+    assert risk == pytest.approx(np.full(3, np.sqrt(np.mean(np.arange(12) ** 2))))  # It is as sure of all.
 
 
 def test_each_of_several_is_judged_by_itself():
