@@ -39,7 +39,7 @@ from darkbayes.fit.options import Options
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
-from darkbayes.metrics import LEVEL, Scores, kept_gain
+from darkbayes.metrics import LEVEL, Scores, kept_gain, scores
 from darkbayes.outcomes import Prediction, Target
 from darkbayes.outcomes.guarantee import by_luck, rows_needed
 from darkbayes.runs import Run
@@ -123,6 +123,8 @@ def fit_folder(
             ),
         }
         rows = _scored(prepared, predictions, facts["draws"])
+        each = target.each(predictions["student"], prepared.truth)
+        facts["outputs"] = [{metric: list(score) for metric, score in scores(*one).items()} for one in each]
         if (said := trees.result()) is not None:
             facts["neighbour"] = compared(said, predictions["student"], prepared.truth)
         _keep(prepared, predictions, out)
@@ -200,12 +202,12 @@ def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) 
     """Rows of results: the scores of all on the rows held out, and the share of the gain that the student keeps."""
     rows, truth = [], prepared.truth
     for method, prediction in predictions.items():
-        scores = Scores()
-        scores.add(prediction, truth)
-        rows += scores.rows(method)
+        collected = Scores()
+        collected.add(prediction, truth)
+        rows += collected.rows(method)
     kept = kept_gain(*(predictions[method].log_prob(truth) for method in ("student", "sgld", "sgd")))
     share = {"method": "student", "metric": "gain_kept", "mean": kept.share.value, "se": kept.share.error}
-    rows.append(share | {"clear": kept.clear, "examples": len(truth), "trials": 1})
+    rows.append(share | {"clear": kept.clear, "own": list(kept.own), "examples": len(truth), "trials": 1})
     return [row | {"held_out": len(truth), "draws": draws} for row in rows]
 
 

@@ -258,6 +258,10 @@ class Target(abc.ABC):
         """What a network predicts of the encoded target, in the target's own unit."""
         return prediction if self.guarantee is None else dataclasses.replace(prediction, guarantee=self.guarantee)
 
+    def each(self, prediction: Any, truth: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+        """What is predicted of each of several outputs, and its truth; nothing where there is one alone."""
+        return []
+
     # Guarantees
 
     def guaranteed(self, prediction: Any, y: np.ndarray, level: float) -> Self:

@@ -1,5 +1,6 @@
 """What is said of numbers, of several numbers, and of any other quantity."""
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 from darkbayes.estimates import Estimate
-from darkbayes.outcomes import NumberPrediction
+from darkbayes.metrics import scores
+from darkbayes.outcomes import NumberPrediction, NumberTarget, SeveralTarget
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.words.base import HeldOut, Judged
 from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, interval_promise
@@ -27,8 +29,8 @@ def gaussian(mean: Any, noise: Any = 1.0, doubt: float = 0.0) -> NumberPredictio
 def held(y: np.ndarray, prediction: Any, coverage: float = 0.9) -> HeldOut:
     """The same prediction by all methods."""
     judged = Judged(prediction, prediction.log_prob(y), prediction.position(y))
-    scores = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
-    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows")
+    own = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
+    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), own, "rows")
 
 
 def words(name: str = "visits", guarantee: Guarantee | None = None) -> QuantityWords:
@@ -113,9 +115,10 @@ def test_risk_grows_over_the_rows_from_the_surest_to_the_least_sure():
 
 def test_each_of_several_is_judged_by_itself():
     y = np.zeros((ROWS, 2))
-    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(
-        held(y, gaussian(y + np.array([1.0, 2.0])))
-    )
+    said = held(y, gaussian(y + np.array([1.0, 2.0])))
+    pair = SeveralTarget(tuple(NumberTarget(name, "identity", 0.0, 1.0, -9.0, 9.0) for name in "ab"))
+    each = [scores(*one) for one in pair.each(said.student, y)]
+    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(dataclasses.replace(said, each=each))
     assert [first.name, second.name] == ["a", "b"]
     assert own.scores["student"]["rmse"].value == pytest.approx(1.0)
     assert other.scores["student"]["rmse"].value == pytest.approx(2.0)

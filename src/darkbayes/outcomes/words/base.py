@@ -6,7 +6,7 @@ uncertainty, *doubt* the epistemic one.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ class HeldOut:
     methods: Mapping[str, Judged]
     scores: Mapping[str, Mapping[str, Estimate]]  # By method and metric.
     cases: str  # What the rows are called, in the plural.
+    each: Sequence[Mapping[str, Estimate]] = ()  # The student's scores of each output, where there are several.
 
     @property
     def student(self) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from darkbayes.estimates import TWO_SIDED, estimate
+from darkbayes.estimates import TWO_SIDED, Estimate
 from darkbayes.metrics import auroc, average_precision, binned, confidence_bins, ranking
 from darkbayes.outcomes.pictures import MOST_LINES, Confusion, Curves, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Promise, Tile, Words
@@ -46,25 +46,28 @@ class ClassWords(Words):
         return f"to tell {things} apart ({listing(self.classes)})"
 
     def tiles(self, held: HeldOut) -> list[Tile]:
-        wrong, claimed = 1 - held.student.right(held.y).mean(), held.student.probs.max(axis=1).mean()
+        wrong, claimed = self._mistakes(held) / held.rows, held.student.probs.max(axis=1).mean()
         answers = Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer")
         return [answers, Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}")]
 
     def how_good(self, held: HeldOut) -> str:
-        wrong, counts = 1 - held.student.right(held.y).mean(), np.bincount(held.y, minlength=len(self.classes))
+        mistakes, counts = self._mistakes(held), np.bincount(held.y, minlength=len(self.classes))
         common, blind = self.classes[int(counts.argmax())], 1 - counts.max() / held.rows
         return (
-            f"It was wrong on {round(wrong * held.rows):,} of {held.rows:,} {held.cases} ({percent(wrong)}). Always "
+            f"It was wrong on {mistakes:,} of {held.rows:,} {held.cases} ({percent(mistakes / held.rows)}). Always "
             f"answering {common}, the most common class, would be wrong on {percent(blind)}"
             f"{': the model is of no use yet' * self.useless(held)}."
         )
 
     def useless(self, held: HeldOut) -> bool:
-        most_common = np.bincount(held.y).max() / held.rows
-        return bool(held.student.right(held.y).mean() <= most_common)
+        return bool(held.rows - self._mistakes(held) <= np.bincount(held.y).max())
+
+    def _mistakes(self, held: HeldOut) -> int:
+        """How many answers of the student are wrong."""
+        return round(held.scores["student"]["error"].value / 100 * held.rows)
 
     def broken(self, held: HeldOut) -> str:
-        promise = confidence_promise(held.student, held.y)
+        promise = confidence_promise(held)
         if promise.verdict != "bold":
             return ""
         claimed, right = percent(float(held.student.probs.max(axis=1).mean())), percent(promise.measured.value)
@@ -72,7 +75,7 @@ class ClassWords(Words):
 
     def trusted(self, held: HeldOut) -> str:
         confidence, right = held.student.probs.max(axis=1), held.student.right(held.y)
-        promise, sure = confidence_promise(held.student, held.y), confidence >= SURE
+        promise, sure = confidence_promise(held), confidence >= SURE
         return (
             f"It claimed to be right on {percent(confidence.mean())} of the {held.cases}, and was right on "
             f"{percent(promise.measured.value)}. Honest probabilities would give {percent(max(promise.low, 0))} to "
@@ -216,13 +219,14 @@ def ranked(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.interp(GRID, alarms / alarms[-1], recall), at_recall, auroc(*both), average_precision(*both)
 
 
-def confidence_promise(prediction: Any, y: np.ndarray) -> Promise:
+def confidence_promise(held: HeldOut) -> Promise:
     """Is a classifier as often right as it claims?"""
-    confidence = prediction.probs.max(axis=1)
+    confidence, error = held.student.probs.max(axis=1), held.scores["student"]["error"]
+    right = Estimate(1 - error.value / 100, error.error and error.error / 100)
     # Were every confidence just right, this would be the scatter of the share of right answers.
-    scatter = TWO_SIDED * math.sqrt(float(np.sum(confidence * (1 - confidence)))) / len(y)
+    scatter = TWO_SIDED * math.sqrt(float(np.sum(confidence * (1 - confidence)))) / held.rows
     claimed = float(confidence.mean())
-    return Promise(estimate(prediction.right(y)), claimed - scatter, claimed + scatter)
+    return Promise(right, claimed - scatter, claimed + scatter)
 
 
 def calibration_error_by_chance(confidence: np.ndarray) -> float:

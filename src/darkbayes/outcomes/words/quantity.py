@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkbayes.estimates import Estimate, by_chance, estimate
-from darkbayes.metrics import LEVEL, scores
+from darkbayes.metrics import LEVEL
 from darkbayes.outcomes.pictures import Curves, Limits, Picture, Scatter, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short, with_error
@@ -202,7 +202,7 @@ class SeveralWords(QuantityWords):
                 prediction = judged.prediction.output(place)
                 position = judged.position if place == 0 else prediction.position(truth)
                 methods[method] = Judged(prediction, judged.log_likelihood, position)
-            own = {"student": scores(methods["student"].prediction, truth)}
+            own = {"student": held.each[place]}
             outputs.append((part, dataclasses.replace(held, y=truth, methods=methods, scores=own)))
         return outputs
 
