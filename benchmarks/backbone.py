@@ -21,6 +21,7 @@ from darkbayes.data.named import Images
 from darkbayes.export import Backbone, backbone_of, to_onnx
 from darkbayes.fit import Model, Options, fit, for_images, make_posterior, plug_in, table_queries
 from darkbayes.fit.features import encoded, feature_schema
+from darkbayes.metrics import score
 from darkbayes.outcomes import ClassPrediction, ClassTarget, Prediction
 from darkbayes.predict import predict_plugin
 from darkbayes.runs import row
@@ -57,9 +58,8 @@ def rows(
         seconds.append(took)
         apart.append(gap)
         for method, prediction in said.items():
-            scores.setdefault((method, "log_likelihood"), []).append(float(np.mean(prediction.log_prob(truth))))
-            wrong = np.asarray(prediction.probs).argmax(axis=1) != truth  # pyright: ignore[reportAttributeAccessIssue]
-            scores.setdefault((method, "error"), []).append(100.0 * float(np.mean(wrong)))
+            for metric in ("log_likelihood", "error"):
+                scores.setdefault((method, metric), []).append(score(prediction, truth, metric))
         say(f"split {split}: {took:.0f} s", quiet=quiet)
     results = [row(method, metric, values) for (method, metric), values in scores.items()]
     gains = np.subtract(*(scores[method, "log_likelihood"] for method in ("student", "logistic regression"))).tolist()

@@ -28,10 +28,10 @@ import optax
 from benchmarks.common import announced, median_row, named_table, with_bar
 from darkbayes.export import quantise, to_onnx
 from darkbayes.fit import Options, Prepared, fit, make_posterior, make_student, prepare_table, table_queries
+from darkbayes.fit.exporting import int8_loss
 from darkbayes.model import Draw, Posterior, mlp
 from darkbayes.outcomes.heads.number import GaussianHead
 from darkbayes.runs import row
-from darkbayes.shipped import MODEL, Shipped
 from darkbayes.student import Student
 from darkbayes.tables.schema import TableSchema
 from darkbayes.types import PyTree
@@ -79,7 +79,7 @@ def rows(
     calls = {name: _session(content, schema.matrices(frame)), f"{name}, int8": _session(small, schema.matrices(frame))}
     times = _take_turns(calls, ways, repetitions)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
-    loss = _loss(prepared, content, small)
+    loss = int8_loss(content, small, [(prepared.held_out_frame, prepared.truth)])
     results = [
         with_bar(row(name, "size_ratio", [len(content) / (FLOAT32 * parameters)]), "at most", 1.1),
         with_bar(median_row(name, "latency_us", times[name]), "at most", 100.0),
@@ -206,11 +206,3 @@ def _microseconds(call: Callable[[], Any]) -> float:
     began = time.perf_counter()
     call()
     return 1e6 * (time.perf_counter() - began)
-
-
-def _loss(prepared: Prepared, content: bytes, small: bytes) -> float:
-    """The log likelihood a row that eight bits lose."""
-    assert prepared.held_out_frame is not None
-    both = [Shipped(MODEL, content=model).predict(prepared.held_out_frame) for model in (content, small)]
-    whole, quantised = (float(np.mean(prediction.log_prob(prepared.truth))) for prediction in both)
-    return whole - quantised

@@ -173,7 +173,7 @@ def ship_boston(folder: Path, seed: int, hidden: tuple[int, ...] = HIDDEN) -> li
 def ship(folder: Path, table: Any, targets: list[str], seed: int, hidden: tuple[int, ...] = HIDDEN) -> None:
     """Export a student of a table that knows nothing."""
     schema = prepare_table(table, targets, held_out=0.0).schema
-    head = schema.target.head()
+    head = schema.target.head(schema.target.heads[-1])
     student = Student(mlp(hidden, head.width), head, optax.adam(1e-3))
     params = student.init(jax.random.key(seed), jnp.zeros((1, *schema.shape)))
     write_bytes(folder / MODEL, to_onnx(student, params, schema))

@@ -131,6 +131,8 @@ def test_the_network_alone_says_what_the_whole_graph_does(tmp_path, name):
     assert student._network.__name__ == "network"
     for one, other in zip(network, student._session.run(None, schema.matrices(frame)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    said, expected = student.predict_encoded(schema.encode(frame)), dict(zip(student._outputs, network, strict=True))
+    np.testing.assert_array_equal(said.aim, schema.target.prediction(expected).aim)
 
 
 @pytest.mark.parametrize("name", ["rent/run", "rent-int8"])
@@ -138,6 +140,8 @@ def test_a_file_that_does_not_say_where_its_network_begins_is_run_as_it_is(name)
     student = Shipped(Path(__file__).parent / "fixtures" / "0.1" / name / "student.onnx")
     assert from_encoded(student._content, *student.schema.shape) is None
     assert student._network.__name__ == "whole"
+    with pytest.raises(InvalidInput, match="does not say where its network begins: give rows"):
+        student.predict_encoded(np.zeros((1, *student.schema.shape), np.float32))
 
 
 @pytest.mark.parametrize("operator", ["Where", "Relu"])

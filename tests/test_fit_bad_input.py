@@ -147,6 +147,10 @@ def test_an_infinity_is_refused_wherever_it_is(tmp_path, refused):
 
 ARGUMENTS = {
     "a head of another outcome": (["--target", "y", "--task", "regression", "--head", "softmax"], "softmax"),
+    "a likelihood of another outcome": (
+        ["--target", "y", "--task", "regression", "--likelihood", "poisson"],
+        "likelihood 'poisson' is not one for regression: choose among one-noise, input-noise",
+    ),
     "a target that is not there": (["--target", "Yy"], "data.csv has no column 'Yy': did you mean 'y'?"),
     "a target like no other": (["--target", "price"], "data.csv has no column 'price': its columns are 'a', 'b', 'y'"),
     "no target": ([], "--target is needed: which column of data.csv is to be predicted?"),
@@ -234,6 +238,16 @@ def test_a_folder_without_images_is_refused(tmp_path, refused):
     assert "--target y does not apply to a folder of images: leave it out" in refused("fit", "photos", "--target", "y")
     assert "--ignore a b does not apply to a folder" in refused("fit", "photos", "--ignore", "a", "b")
     assert "--task regression does not apply to a folder" in refused("fit", "photos", "--task", "regression")
+
+
+@pytest.mark.parametrize("backbone", [(), ("--backbone", "nowhere.onnx")])
+@pytest.mark.parametrize(("option", "name"), [("head", "gaussian"), ("likelihood", "one-noise")])
+def test_a_head_of_another_outcome_is_refused_before_an_image_is_read(tmp_path, refused, backbone, option, name):
+    for kind in ("cats", "dogs"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        (tmp_path / "photos" / kind / "1.png").write_bytes(b"no image")
+    message = f"{option} '{name}' is not one for classification: choose among softmax"
+    assert message in refused("fit", "photos", f"--{option}", name, *backbone)
 
 
 def notes_of(content: str, path: Path) -> str:

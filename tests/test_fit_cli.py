@@ -16,7 +16,7 @@ import pytest
 import shipped_models
 import short_fits
 from darkbayes import cli
-from darkbayes.fit import folder, load_folder
+from darkbayes.fit import folder, load_folder, prepare_table
 from darkbayes.predict import predict_student
 from darkbayes.shipped import Shipped
 from darkbayes.tables import frame_of, from_columns, read_table
@@ -256,6 +256,32 @@ def test_scores_of_numbers_are_those_of_the_predictions(prices, tmp_path, capsys
     assert actual == pytest.approx(expected, rel=1e-4)
     shown, _ = captured(capsys, "evaluate", prices.out, prices.source, "--quiet")
     assert "scores on prices.csv" in shown
+
+
+def test_scores_of_a_fit_are_those_of_its_file_on_the_same_rows_whatever_is_guaranteed(
+    prices: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    short_fits.shorten(monkeypatch)
+    out, held = tmp_path / "run", tmp_path / "held.csv"
+    fit(prices.source, "b", out, "--target", "b", "y", "--guarantee", "0.8", "--seed", "3", "--quiet")
+    places = prepare_table(read_table(prices.source), ["b", "y"], seed=3).places
+    lines = prices.source.read_text().splitlines()
+    held.write_text("\n".join([lines[0], *(lines[int(place.removeprefix("line ")) - 1] for place in places)]) + "\n")
+    capsys.readouterr()
+    shown, _ = captured(capsys, "evaluate", out, held, "--quiet", "--json")
+    found = {row["metric"]: (row["mean"], row["se"]) for row in json.loads(shown)["rows"]}
+    # Of the 12 rows that calibrated them, intervals of each leave out the strangest.
+    assert found.pop("guaranteed_coverage_80")[0] == pytest.approx(11 / 12)
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    told = {row["metric"]: (row["mean"], row["se"]) for row in rows if row["method"] == "student"}
+    del told["gain_kept"]
+    assert found.keys() == told.keys()
+    for metric, score in told.items():
+        assert found[metric] == pytest.approx(score, rel=1e-4), metric
+    # And of each by itself: together they are the mean of squares.
+    each = json.loads((out / "fit.json").read_text())["outputs"]
+    assert np.mean([score["rmse"][0] ** 2 for score in each]) == pytest.approx(told["rmse"][0] ** 2)
+    assert np.mean([score["coverage_90"][0] for score in each]) == pytest.approx(told["coverage_90"][0])
 
 
 def test_scores_of_classes_are_those_of_the_predictions(kinds, tmp_path, capsys):

@@ -197,7 +197,7 @@ def test_all_show_the_same_guaranteed_intervals_and_sets(tmp_path, capsys, name)
     scores = {row["metric"]: row["mean"] for row in json.loads(capsys.readouterr().out)["rows"]}
     held = prediction.covered(target.truth(target.joined(truth)), 0.8).mean()
     assert 0 < held < 1
-    assert scores.get("coverage_80", scores.get("set_coverage_80")) == pytest.approx(held)
+    assert scores.get("guaranteed_coverage_80", scores.get("set_coverage_80")) == pytest.approx(held)
 
 
 def test_a_graph_itself_says_which_classes_are_in_the_set(tmp_path):

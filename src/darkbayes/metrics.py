@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.estimates import Estimate, estimate, ratio
+from darkbayes.estimates import Estimate, estimate, ratio, wilson
 from darkbayes.namespaces import own
 
 LEVEL = 0.9  # Of the intervals whose coverage is scored.
@@ -28,6 +28,37 @@ class RowScores(NamedTuple):
     """Where given, the score is the sum over bins of the size of each bin's sum, divided by the number of rows."""
     root: bool = False
     """Whether the score is the root of the mean."""
+
+
+def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """Which of the bins of equal width, from 0 to 1, each row is in.
+
+    Args:
+        confidence: of each row, how sure its answer is.
+        bins: how many there are.
+
+    Returns:
+        Their numbers, from 0 on.
+    """
+    return np.minimum((confidence * bins).astype(int), bins - 1)
+
+
+def binned(confidence: np.ndarray, right: np.ndarray, bins: int) -> tuple[np.ndarray, ...]:
+    """How often answers are right where they are so sure.
+
+    Args:
+        confidence, right: of each row, how sure its answer is, and whether it is right.
+        bins: how many there are.
+
+    Returns:
+        The number of rows in each bin; and of those with any, mean confidence, accuracy and the ends of its 95%
+        interval.
+    """
+    place = confidence_bins(confidence, bins)
+    counts = np.bincount(place, minlength=bins)
+    some = counts > 0
+    claimed, accuracy = (np.bincount(place, each, bins)[some] / counts[some] for each in (confidence, right))
+    return counts, claimed, accuracy, *wilson(accuracy, counts[some])
 
 
 class Scores:
@@ -242,13 +273,46 @@ def auroc(inside: Any, outside: Any) -> float:
     >>> auroc([0.1, 0.2, 0.3], [0.2, 0.4])
     0.75
     """
+    alarms, found = ranking(inside, outside)
+    return float(np.trapezoid(found, alarms) / (alarms[-1] * found[-1]))
+
+
+def average_precision(inside: Any, outside: Any) -> float:
+    """The precision at which inputs from outside are found by an uncertainty, on average over them.
+
+    Args:
+        inside, outside: the uncertainties of both.
+
+    Returns:
+        The mean: the share of inputs from outside for one that tells nothing.
+
+    >>> round(average_precision([0.1, 0.8], [0.7, 0.9]), 3)
+    0.833
+    """
+    alarms, found = ranking(inside, outside)
+    return float(np.sum(np.diff(found) * found[1:] / (alarms + found)[1:]) / found[-1])
+
+
+def ranking(inside: Any, outside: Any) -> tuple[np.ndarray, np.ndarray]:
+    """How many inputs from inside, and from outside, have at least each value that there is, from the largest on.
+
+    Args:
+        inside, outside: the uncertainties of both.
+
+    Returns:
+        Both counts, each from 0 to all of them: false alarms, and those that are found.
+
+    >>> [counts.tolist() for counts in ranking([0.1, 0.2, 0.3], [0.2, 0.4])]
+    [[0.0, 0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0, 2.0]]
+    """
     both = np.concatenate([np.ravel(inside), np.ravel(outside)]).astype(np.float64)
     number, others = np.size(inside), np.size(outside)
     if not number or not others:
-        raise InvalidInput(f"auroc compares {number} inputs inside with {others} outside: give some of both")
-    _, place, count = np.unique(both, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
-    return float((ranks[number:].sum() - others * (others + 1) / 2) / (number * others))
+        raise InvalidInput(f"a ranking compares {number} inputs inside with {others} outside: give some of both")
+    _, place = np.unique(-both, return_inverse=True)
+    counts = (np.cumsum(np.bincount(part, minlength=place.max() + 1)) for part in (place[:number], place[number:]))
+    alarms, found = (np.append(0.0, count) for count in counts)
+    return alarms, found
 
 
 def risk_coverage(uncertainty: Any, loss: Any) -> np.ndarray:

@@ -120,6 +120,19 @@ class Shipped:
             values = self._session.run(self._outputs, self.schema.matrices(inputs))  # pyright: ignore[reportArgumentType]
         return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
 
+    def predict_encoded(self, encoded: np.ndarray) -> Prediction:
+        """What the student predicts by the part of its graph that is the network.
+
+        Args:
+            encoded: what the network reads, ``[rows, width]``: rows that the schema encodes, or standardised features
+                of images, on which the backbone need not run again.
+        """
+        if (content := from_encoded(self._content, encoded.shape[1])) is None:
+            raise InvalidInput(f"{self.path} does not say where its network begins: give rows or images as they are")
+        session = start_session(content, NO_MODEL, self._threads)
+        values = session.run(self._outputs, {ENCODED: np.asarray(encoded, np.float32)})
+        return self.schema.target.prediction(dict(zip(self._outputs, values, strict=True)))
+
     @functools.cached_property
     def _network(self) -> Callable[[Frame], Any]:
         """What predicts many rows: the graph without what encodes them, which compares every text with every category.

@@ -1,5 +1,6 @@
 """Targets of any size: a shipped student predicts what the student predicts, or the fit is refused with a reason."""
 
+import dataclasses
 import functools
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import darkbayes as db
 from darkbayes.errors import InvalidInput
 from darkbayes.fit import prepare_table
-from darkbayes.metrics import Scores
+from darkbayes.metrics import Scores, score
 from darkbayes.outcomes import NumberTarget
 from darkbayes.shipped import Shipped
 from darkbayes.tables import from_columns, read_table
@@ -94,6 +95,24 @@ def test_scores_of_what_ships_are_those_of_the_fit_for_logarithms(middle, spread
     refused = check(y, kind)
     if abs(middle) < 20 and spread < 0.7:
         assert not refused
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "mixture"])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_guarantee_has_a_score_of_its_own_and_changes_no_other(kind, log):
+    y = np.sin(2 * X) + 0.3 * NOISE
+    source = from_columns({"x": X, "y": np.exp(3 * y) if log else y})
+    prepared = prepare_table(source, ["y"], task="regression", held_out=HELD_OUT / ROWS)
+    made, params = student(kind)
+    said = prepared.schema.target.own_unit(db.predict_student(made, params, prepared.held_out.x))
+    truth, frame, wanted = prepared.truth, prepared.held_out_frame, scored(said, prepared.truth)
+    assert prepared.schema.target.logarithmic == log
+    schema = dataclasses.replace(prepared.schema, target=prepared.schema.target.guaranteed(said, truth, 0.9))
+    shipped = Shipped("student.onnx", content=db.to_onnx(made, params, schema))
+    for scores in (scored(shipped.predict(frame), truth), evaluated(shipped, frame["x"], truth[:, 0])):
+        np.testing.assert_allclose(scores, wanted, rtol=1e-5)
+    # Of the 20 rows that calibrated it, it holds all but the strangest.
+    assert score(shipped.predict(frame), truth, "guaranteed_coverage_90") == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(

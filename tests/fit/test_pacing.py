@@ -51,5 +51,7 @@ def test_a_shortened_plan_keeps_its_proportions_and_the_updates_of_each_turn() -
     assert short["steps"] == round(planned["steps"] / 4)
     assert short["burn_in"] / short["steps"] == pytest.approx(planned["burn_in"] / planned["steps"], rel=0.01)
     assert short["planned"] == planned["steps"] - planned["burn_in"]
+    assert short["hurried"]
+    assert "hurried" not in planned
     assert f"as many as there is time for: {planned['steps']:,} were planned" in short["explanation"]
     assert automatic._shortened(planned, 0.0, options)["steps"] == automatic.SHORTEST

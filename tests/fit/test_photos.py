@@ -97,6 +97,9 @@ def test_a_fit_on_a_backbone_leaves_one_file_for_images(photos, backbone, tmp_pa
     held = [batch.paths.index(str(photos / place)) for place in prepared.places]
     kept = read_arrays(out / "held-out.safetensors")["student.log_likelihood"]
     np.testing.assert_allclose(said[held].log_prob(prepared.truth), kept, atol=1e-5)
+    # Scores are the file's own, from the features on.
+    own = shipped.predict_encoded(np.asarray(prepared.held_out.x))
+    np.testing.assert_array_equal(own.log_prob(prepared.truth), kept)
     assert np.ptp(said.probs) > 1e-3
     page = write_report(out).read_text("utf-8")
     assert "means.onnx" in page

@@ -55,6 +55,22 @@ def prepared(source: Path, out: Path, **changes: Any) -> Prepared:
     return prepare_streamed([source], ["kind"], out, **how | changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head": "banana"}, "head 'banana' is not one for classification: choose among softmax"),
+        ({"task": "classification", "likelihood": "poisson"}, "likelihood 'poisson' is not one for classification"),
+    ],
+)
+def test_a_head_or_likelihood_of_another_outcome_is_refused_before_rows_are_packed(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, message: str
+) -> None:
+    monkeypatch.setattr("darkbayes.fit.streamed.write_store", None)
+    with pytest.raises(InvalidInput, match=message):
+        prepared(shards, tmp_path, **changes)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def stored(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     with pytest.MonkeyPatch.context() as patch:

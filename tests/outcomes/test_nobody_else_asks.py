@@ -2,67 +2,107 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "darkbayes"
+WORDS = "darkbayes.outcomes.words"
 BASES = ("Target", "Prediction", "Distribution", "Likelihood", "Head")
 
 
-def outcome_classes() -> set[str]:
-    """The names of all classes of outcomes/ that derive from one of its open base classes."""
+def own_parts() -> tuple[set[str], set[str]]:
+    """The names of all classes of outcomes/ that derive from one of its open base classes; and of what some alone have.
+
+    The latter are the attributes that a class defines and its base does not, of targets and predictions.
+    """
     parents: dict[str, set[str]] = {}
+    defined: dict[str, set[str]] = {}
     for path in (SOURCE / "outcomes").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 parents[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
-    known, before = set(BASES), set()
-    while known != before:
-        before = set(known)
-        known |= {name for name, bases in parents.items() if bases & known}
-    return known | {"NormalMixture", "CountMixture"}
+                functions = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+                defined[node.name] = functions | {
+                    part.target.id
+                    for part in node.body
+                    if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                }
+
+    def heirs(bases: tuple[str, ...]) -> set[str]:
+        known, before = set(bases), set()
+        while known != before:
+            before = set(known)
+            known |= {name for name, own in parents.items() if own & known}
+        return known
+
+    whole = ("Target", "Prediction")
+    some, all_have = (set().union(*(defined[name] for name in names)) for names in (heirs(whole), whole))
+    return heirs(BASES) | {"NormalMixture", "CountMixture"}, some - all_have
 
 
-def questions(tree: ast.AST, classes: set[str]) -> list[int]:
+CLASSES, PARTICULAR = own_parts()
+
+
+def called(node: ast.AST) -> str:
+    """The name of a plain function or a method that is called; nothing of other nodes."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def names_in(*nodes: ast.AST) -> set[str]:
+    """All names and attributes in expressions."""
+    parts = [part for node in nodes for part in ast.walk(node)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+
+
+def is_task(node: ast.AST) -> bool:
+    return "task" in (getattr(node, "attr", ""), getattr(node, "id", ""))
+
+
+def asks(node: Any) -> bool:
+    """Whether a node asks for the kind of an outcome."""
+    if called(node) in ("isinstance", "issubclass"):
+        return bool(names_in(*node.args[1:]) & CLASSES)
+    if called(node) == "hasattr" or (called(node) == "getattr" and len(node.args) > 2):
+        return getattr(node.args[1], "value", None) in PARTICULAR
+    if called(node) == "get":
+        return bool(node.args) and is_task(node.args[0])
+    if isinstance(node, ast.Subscript):
+        return is_task(node.slice)
+    if isinstance(node, ast.MatchClass):
+        return bool(names_in(node.cls) & CLASSES)
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith(f"{WORDS}.") and node.module not in (f"{WORDS}.base", f"{WORDS}.text")
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        texts = {side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)}
+        within = isinstance(node.ops[0], ast.In | ast.NotIn)
+        some = within and isinstance(node.comparators[0], ast.Tuple | ast.List | ast.Set | ast.Dict)
+        return bool(
+            names_in(*sides) & CLASSES
+            or (within and texts & {"probs", "mean", "rate"})
+            or (any(map(is_task, sides)) and (some or (texts and not within)))
+            or (isinstance(node.ops[0], ast.Is | ast.IsNot) and getattr(node.left, "attr", "") == "classes")
+        )
+    return False
+
+
+def questions(tree: ast.AST) -> list[int]:
     """The lines that ask for the kind of an outcome."""
-    lines = []
-    for node in ast.walk(tree):
-        names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("isinstance", "issubclass")
-        ):
-            asked = {name.id for part in node.args[1:] for name in ast.walk(part) if isinstance(name, ast.Name)}
-            asked |= {name.attr for part in node.args[1:] for name in ast.walk(part) if isinstance(name, ast.Attribute)}
-            lines += [node.lineno] if asked & classes else []
-        elif isinstance(node, ast.MatchClass) and getattr(node.cls, "id", None) in classes:
-            lines.append(node.cls.lineno)
-        elif isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            texts = {side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)}
-            attributes = {side.attr for side in sides if isinstance(side, ast.Attribute)} | {
-                side.id for side in sides if isinstance(side, ast.Name)
-            }
-            if any(isinstance(op, ast.In | ast.NotIn) for op in node.ops) and texts & {"probs", "mean", "rate"}:
-                lines.append(node.lineno)
-            if any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops) and "task" in attributes and texts:
-                lines.append(node.lineno)
-            if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) and (
-                "classes" in attributes or names & classes
-            ):
-                lines.append(node.lineno)
-    return lines
+    return [getattr(node, "lineno", 0) for node in ast.walk(tree) if asks(node)]
 
 
 def test_no_file_outside_of_outcomes_asks_which_outcome_it_has() -> None:
-    classes = outcome_classes()
-    assert {"ClassTarget", "NumberTarget", "ClassPrediction", "Categorical", "Normal", "GaussianHead"} <= classes
+    assert {"ClassTarget", "NumberTarget", "ClassPrediction", "Categorical", "Normal", "GaussianHead"} <= CLASSES
+    assert {"probs", "std", "rate", "classes", "transform"} <= PARTICULAR
     asked = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in sorted(SOURCE.rglob("*.py"))
         if "outcomes" not in path.relative_to(SOURCE).parts
-        for line in questions(ast.parse(path.read_text()), classes)
+        for line in questions(ast.parse(path.read_text()))
     ]
     assert asked == []
 
@@ -76,7 +116,17 @@ def test_no_file_outside_of_outcomes_asks_which_outcome_it_has() -> None:
         'self.task == "regression"',
         "target.classes is None",
         "type(head) is GaussianHead",
+        "type(p) == ClassPrediction",
+        "type(p) in (ClassPrediction, NumberPrediction)",
+        "self.task not in (AUTO, ClassTarget.task)",
+        'target.task in ("counts", "regression")',
+        "target.task == ClassTarget.task",
+        'hasattr(p, "probs")',
+        'getattr(t, "classes", None)',
+        "{}[target.task]",
+        "NAMES.get(target.task, 3)",
+        "from darkbayes.outcomes.words.classes import VERDICTS",
     ],
 )
 def test_a_new_question_would_be_noticed(line: str) -> None:
-    assert questions(ast.parse(line), outcome_classes())
+    assert questions(ast.parse(line))

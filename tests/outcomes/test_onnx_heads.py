@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget, SeveralTarget, Target
+from darkbayes.outcomes import OUTCOMES, ClassTarget, CountTarget, NumberTarget, SeveralTarget, Target
 from darkbayes.outcomes.heads.number import LOG_VARIANCES
 from darkbayes.shipped import Shipped
 from darkbayes.tables.schema import Number, TableSchema
@@ -110,5 +110,16 @@ def test_every_outcome_has_a_likelihood_and_a_head_by_each_of_its_names() -> Non
             outputs = jnp.zeros((2, draw.width))
             for kind in target.heads:
                 target.head(kind).check_teacher(draw, jax.eval_shape(draw.distribution, draw.init(), outputs))
-        with pytest.raises(db.InvalidInput, match="nonsense"):
-            target.check_kinds("nonsense", None)
+        assert target.likelihood() == target.likelihood(target.likelihoods[0])
+        assert target.head() == target.head(target.heads[0])
+
+
+def test_a_likelihood_or_head_of_another_outcome_is_refused_with_both_names() -> None:
+    targets = [*TARGETS, CountTarget("calls", 2.0, 0.0, 9.0)]
+    for target in targets:
+        for make, kinds in ((target.likelihood, target.likelihoods), (target.head, target.heads)):
+            others = {name for other in targets for name in (*other.likelihoods, *other.heads)} - set(kinds)
+            for name in {"nonsense", *others}:
+                match = f"{make.__name__} '{name}' is not one for {target.task}: choose among {', '.join(kinds)}"
+                with pytest.raises(db.InvalidInput, match=match):
+                    make(name)

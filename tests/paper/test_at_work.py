@@ -11,12 +11,12 @@ import numpy as np
 import optax
 import pytest
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 import darkbayes as db
 from darkbayes import cli
 from darkbayes.data import Images
-from darkbayes.metrics import auroc, risk_coverage
+from darkbayes.metrics import auroc, average_precision, risk_coverage
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.paper import active, agents, bandits, learners, mnist, shift
 from darkbayes.student import Settings
@@ -137,7 +137,9 @@ def test_areas_under_curves_are_those_of_scikit_learn_and_of_counting():
     rng = np.random.default_rng(0)
     inside, outside = rng.integers(0, 20, 300) / 10, rng.integers(5, 25, 200) / 10  # With ties.
     truth = np.repeat([0, 1], [300, 200])
-    assert auroc(inside, outside) == pytest.approx(roc_auc_score(truth, np.concatenate([inside, outside])))
+    both = np.concatenate([inside, outside])
+    assert auroc(inside, outside) == pytest.approx(roc_auc_score(truth, both))
+    assert average_precision(inside, outside) == pytest.approx(average_precision_score(truth, both))
     loss, doubt = rng.random(50), rng.random(50)
     order = np.argsort(doubt)
     expected = [loss[order[:k]].mean() for k in range(1, 51)]

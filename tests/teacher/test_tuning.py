@@ -206,6 +206,7 @@ def test_the_length_is_as_asked_for(chain: Any, choices: db.teacher.Choices, one
     assert by_time.burn_in == exploration.FIRST_PHASE
     assert 40 * burn_in <= by_time.steps < 40 * burn_in + thin
     assert by_time.reason == "as many as 40 seconds allow"
+    assert (by_time.hurried, by_steps.hurried) == (True, False)
     assert tuned(chain, seconds=1e-3).steps >= burn_in + tuning_module.LEAST_STEPS
     many = tuned(chain, effective=50_000)
     needed = math.ceil(50_000 * many.autocorrelation / CHAINS)

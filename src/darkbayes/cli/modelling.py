@@ -249,8 +249,9 @@ class Fit:
             self._refuse_given(tables, "a folder of images")
             if len(self.source) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
-            if self.task not in (AUTO, ClassTarget.task):
+            if not ClassTarget.answers(self.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
+            ClassTarget.check_kinds(self.likelihood, self.head)
             if self.backbone is None:
                 self._refuse_given(BACKBONE, "a folder of images without a --backbone")
                 return prepare_images(read_image_folder(first), first, **split)
@@ -265,7 +266,7 @@ class Fit:
             raise InvalidInput(f"--network {self.network} does not apply to a table: leave it out")
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
-        task: Any = {"task": self.task, "likelihood": self.likelihood}
+        task: Any = {"task": self.task, "likelihood": self.likelihood, "head": self.head}
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
         if (out / STORE).exists() or loaded_size(self.source) > memory:

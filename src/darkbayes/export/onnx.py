@@ -88,6 +88,7 @@ def to_onnx(
     if schema is not None and backbone is not None and features is not None:
         values = backbone.write(graph, graph.input("images", np.float32, schema.shape)).astype(np.float64)
         (x,) = _numbers(graph, features, values)
+        graph.rename(x, ENCODED)
     else:
         x = _inputs(graph, schema, size)
     x = write_layers(graph, described, params, x, size)

@@ -401,7 +401,7 @@ def _shortened(choices: dict[str, Any], share: float, options: Options) -> dict[
     """A plan of which there is time for a share only."""
     steps = max(round(share * choices["steps"]), SHORTEST)
     reason = f"as many as there is time for: {choices['steps']:,} were planned"
-    return _explained(steps, reason, options) | {"planned": choices["steps"] - choices["burn_in"]}
+    return _explained(steps, reason, options) | {"planned": choices["steps"] - choices["burn_in"], "hurried": True}
 
 
 def _tuned(

@@ -1,6 +1,7 @@
 """A finished fit's student as a file for elsewhere."""
 
 import io
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,10 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     from darkbayes.export import quantise
 
     small = quantise(content)
-    loss = read_json(folder / "fit.json").get("int8_loss") if on is None else _loss_on(on, content, small, schema)
+    if on is None:
+        loss = read_json(folder / "fit.json").get("int8_loss")
+    else:
+        loss = int8_loss(content, small, _labelled(on, schema))
     write_bytes(path, small)
     size = f"{path}: {len(small):,} bytes instead of {len(content):,}"
     if schema.target.guarantee is not None:
@@ -111,13 +115,19 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     return [size, f"log likelihood a row on {where}: {'lower' if loss >= 0 else 'higher'} by {abs(loss):.2g} nats"]
 
 
-def _loss_on(source: Path, content: bytes, small: bytes, schema: Any) -> float:
-    """The mean log likelihood that is lost on a file, read some rows at a time."""
-    read: Any = read_batches if isinstance(schema, TableSchema) else read_image_batches
-    both, target = [Shipped(source, content=model) for model in (content, small)], schema.target
+def int8_loss(content: bytes, small: bytes, batches: Iterable[tuple[Any, np.ndarray]]) -> float:
+    """The mean log likelihood a row, in nats, that weights in eight bits lose, on rows and their truths."""
+    both = [Shipped(MODEL, content=model) for model in (content, small)]
     scores = [Scores(), Scores()]
-    for batch in read(source, schema, target=True):
+    for inputs, truth in batches:
         for shipped, collected in zip(both, scores, strict=True):
-            collected.add(shipped.predict(batch.inputs), target.truth(batch.target))
+            collected.add(shipped.predict(inputs), truth)
     whole, quantised = (collected.result()["log_likelihood"].value for collected in scores)
     return whole - quantised
+
+
+def _labelled(source: Path, schema: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """The rows of a file with their truths, some at a time."""
+    read: Any = read_batches if isinstance(schema, TableSchema) else read_image_batches
+    for batch in read(source, schema, target=True):
+        yield batch.inputs, schema.target.truth(batch.target)

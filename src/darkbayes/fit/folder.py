@@ -31,6 +31,7 @@ from darkbayes.fit import sharing
 from darkbayes.fit.automatic import Fitted, fit, predicted_by_draws, table_queries
 from darkbayes.fit.checks import drift, leaks
 from darkbayes.fit.choosing import Model, make_posterior
+from darkbayes.fit.exporting import int8_loss
 from darkbayes.fit.insights import dependence, importance
 from darkbayes.fit.kinds import describe_network
 from darkbayes.fit.neighbour import compared, neighbour
@@ -38,7 +39,7 @@ from darkbayes.fit.options import Options
 from darkbayes.fit.plugin import plug_in
 from darkbayes.fit.prepare import Prepared
 from darkbayes.fit.probing import check_outside, excursions
-from darkbayes.metrics import LEVEL, Scores, kept_gain
+from darkbayes.metrics import LEVEL, Scores, kept_gain, scores
 from darkbayes.outcomes import Prediction, Target
 from darkbayes.outcomes.guarantee import by_luck, rows_needed
 from darkbayes.runs import Run
@@ -125,18 +126,21 @@ def fit_folder(
             # The backbone has run on these images already.
             "student": shipped.predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
             if prepared.backbone is None
-            else target.own_unit(fitted.predict(prepared.held_out.x)),
+            else shipped.predict_encoded(np.asarray(prepared.held_out.x)),
             "sgld": target.own_unit(fitted.predict_teacher(prepared.held_out.x)),
             "sgd": target.own_unit(
                 predicted_by_draws(wide, jax.tree.map(lambda leaf: np.asarray(leaf)[None], draw), prepared.held_out.x)
             ),
         }
         rows = _scored(prepared, predictions, facts["draws"])
+        each = target.each(predictions["student"], prepared.truth)
+        facts["outputs"] = [{metric: list(score) for metric, score in scores(*one).items()} for one in each]
         if (said := trees.result()) is not None:
             facts["neighbour"] = compared(said, predictions["student"], prepared.truth)
         _keep(prepared, predictions, out)
         if prepared.backbone is None:
-            facts["int8_loss"] = _int8_loss(prepared, predictions["student"], content)
+            held: Any = [(prepared.held_out_frame, prepared.truth)]
+            facts["int8_loss"] = int8_loss(content, quantise(content), held)
         if guarantee is not None:
             target, facts["guarantee"] = _guaranteed(prepared, predictions["student"], guarantee)
             schema = dataclasses.replace(schema, target=target)
@@ -208,12 +212,12 @@ def _scored(prepared: Prepared, predictions: dict[str, Prediction], draws: int) 
     """Rows of results: the scores of all on the rows held out, and the share of the gain that the student keeps."""
     rows, truth = [], prepared.truth
     for method, prediction in predictions.items():
-        scores = Scores()
-        scores.add(prediction, truth)
-        rows += scores.rows(method)
+        collected = Scores()
+        collected.add(prediction, truth)
+        rows += collected.rows(method)
     kept = kept_gain(*(predictions[method].log_prob(truth) for method in ("student", "sgld", "sgd")))
     share = {"method": "student", "metric": "gain_kept", "mean": kept.share.value, "se": kept.share.error}
-    rows.append(share | {"clear": kept.clear, "examples": len(truth), "trials": 1})
+    rows.append(share | {"clear": kept.clear, "own": list(kept.own), "examples": len(truth), "trials": 1})
     return [row | {"held_out": len(truth), "draws": draws} for row in rows]
 
 
@@ -231,12 +235,6 @@ def _keep(prepared: Prepared, predictions: dict[str, Prediction], out: Path) -> 
     if isinstance(prepared.held_out_frame, np.ndarray):
         images = prepared.held_out_frame[[example["row"] for example in examples]]
         write_arrays(out / "examples.safetensors", {"images": images})
-
-
-def _int8_loss(prepared: Prepared, student: Prediction, content: bytes) -> float:
-    """The log likelihood a row, in nats, that the student would lose by weights in eight bits."""
-    small = Shipped(MODEL, content=quantise(content)).predict(prepared.held_out_frame)  # pyright: ignore[reportArgumentType]
-    return float(np.mean(student.log_prob(prepared.truth)) - np.mean(small.log_prob(prepared.truth)))
 
 
 def _examples(prepared: Prepared, prediction: Prediction) -> list[dict[str, Any]]:

@@ -139,6 +139,7 @@ def prepare_table(
     *,
     task: str = "auto",
     likelihood: str | None = None,
+    head: str | None = None,
     ignore: Sequence[str] = (),
     held_out: float = 0.2,
     seed: int = 0,
@@ -152,7 +153,7 @@ def prepare_table(
         table: the table.
         targets: the columns to predict.
         task: one of `OUTCOMES.tasks`.
-        likelihood: one that the outcome must have.
+        likelihood, head: what the outcome must have.
         ignore: columns to leave out.
         held_out: the share of the rows to hold out.
         seed: where the split comes from.
@@ -172,6 +173,7 @@ def prepare_table(
         notes += [f"rows of weight zero are left out: {rows - len(usable)}"] * (rows > len(usable))
     columns = target_columns(table, targets, usable)
     kind = OUTCOMES.kind(columns, task, notes, likelihood)
+    kind.check_kinds(likelihood, head)
     if split is None:
         parts = hold_out(len(usable), held_out, seed, kind.strata(columns))
         train, held = (usable[rows] for rows in parts)

@@ -105,12 +105,14 @@ def prepare_streamed(
     sha256: str,
     wishes: Wishes,
     layout: Any,
+    head: str | None = None,
     **how: Any,
 ) -> Prepared:
     """Decide what the columns are by a sample, and write all rows that train to a store, unless it is there.
 
     Rows may take so many bytes of `memory`; `sha256` tells the files from others, `wishes` and `layout` say what is not
-    to be guessed, and `how` is what `prepare_table` takes, without weights. What is returned has `Prepared.rows`.
+    to be guessed; `head`, which no row depends on, and `how` are what `prepare_table` takes, without weights. What is
+    returned has `Prepared.rows`.
     """
     out.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(out)  # As long as this function runs; then the run has it.
@@ -123,7 +125,7 @@ def prepare_streamed(
     def prepared_by(sample: Sample) -> tuple[Prepared, Packing]:
         table = sample.table(wishes)
         share = min(how["held_out"], MOST_HELD_OUT / table.rows)
-        prepared = prepare_table(table, targets, **how | {"held_out": share})
+        prepared = prepare_table(table, targets, head=head, **how | {"held_out": share})
         schema: Any = prepared.schema
         return prepared, Packing(schema, np.asarray(prepared.train.y))
 

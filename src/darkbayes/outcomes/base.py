@@ -224,13 +224,23 @@ class Target(abc.ABC):
 
     # Networks
 
-    @abc.abstractmethod
     def likelihood(self, kind: str | None = None) -> Any:
         """How a teacher's outputs speak of it (`outcomes.heads`): one of `likelihoods`, the first unless given."""
+        self.check_kinds(kind, None)
+        return self._likelihood(kind or self.likelihoods[0])
 
-    @abc.abstractmethod
     def head(self, kind: str | None = None) -> Any:
         """How a student's do, with both parts of the uncertainty: one of `heads`, the first unless given."""
+        self.check_kinds(None, kind)
+        return self._head(kind or self.heads[0])
+
+    @abc.abstractmethod
+    def _likelihood(self, kind: str) -> Any:
+        """That of this name, which is one of `likelihoods`."""
+
+    @abc.abstractmethod
+    def _head(self, kind: str) -> Any:
+        """That of this name, which is one of `heads`."""
 
     @classmethod
     def check_kinds(cls, likelihood: str | None, head: str | None) -> None:
@@ -239,9 +249,18 @@ class Target(abc.ABC):
             if kind is not None and kind not in kinds:
                 raise InvalidInput(f"{what} {kind!r} is not one for {cls.task}: choose among {', '.join(kinds)}")
 
+    @classmethod
+    def answers(cls, task: str) -> bool:
+        """Whether it is what this task asks for, or leaves open."""
+        return task in (AUTO, cls.task)
+
     def own_unit(self, prediction: Any) -> Any:
         """What a network predicts of the encoded target, in the target's own unit."""
         return prediction if self.guarantee is None else dataclasses.replace(prediction, guarantee=self.guarantee)
+
+    def each(self, prediction: Any, truth: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+        """What is predicted of each of several outputs, and its truth; nothing where there is one alone."""
+        return []
 
     # Guarantees
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from darkbayes.errors import InvalidInput, require_share
-from darkbayes.metrics import BINS, RowScores
+from darkbayes.metrics import RowScores, confidence_bins
 from darkbayes.outcomes.base import Choice, Prediction, Target, known
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.tables.cells import TRUTH, objects
@@ -110,12 +110,11 @@ class ClassPrediction(Prediction):
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
         probs, right = self.probs, self.right(y)
         confidence, own = probs.max(axis=-1), np.exp(self.log_prob(y))
-        bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
         return {
             "log_likelihood": RowScores(self.log_prob(y)),
             "error": RowScores(100.0 * ~right),
             "brier": RowScores((probs**2).sum(axis=-1) - 2 * own + 1),
-            "ece": RowScores(right - confidence, bins),
+            "ece": RowScores(right - confidence, confidence_bins(confidence)),
         } | self._set_scores(y)
 
     def _set_scores(self, y: Any) -> dict[str, RowScores]:
@@ -269,12 +268,12 @@ class ClassTarget(Target):
     def by_trees(self, trees: Any, encoded: np.ndarray) -> ClassPrediction:
         return self.own_unit(ClassPrediction.from_probs(trees.probabilities(encoded, len(self.classes))))
 
-    def likelihood(self, kind: str | None = None) -> Any:
+    def _likelihood(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.classes import Softmax
 
         return Softmax(len(self.classes))
 
-    def head(self, kind: str | None = None) -> Any:
+    def _head(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.classes import SoftmaxHead
 
         return SoftmaxHead(len(self.classes), decompose=True)

@@ -183,12 +183,12 @@ class CountTarget(QuantityTarget):
         rate = rate[None, :, None]
         return self.own_unit(CountPrediction.of_mixture(np.zeros_like(rate), rate, np.full_like(rate, dispersion)))
 
-    def likelihood(self, kind: str | None = None) -> Any:
+    def _likelihood(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.counts import NegativeBinomial, Poisson
 
         return (Poisson if kind == "poisson" else NegativeBinomial)(self.base)
 
-    def head(self, kind: str | None = None) -> Any:
+    def _head(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.counts import CountHead
 
         return CountHead(self.base, decompose=True)

@@ -274,7 +274,7 @@ class NumbersTarget(QuantityTarget):
     def numbers(self) -> "tuple[NumberTarget, ...]":
         """Each of them."""
 
-    def likelihood(self, kind: str | None = None) -> Any:
+    def _likelihood(self, kind: str) -> Any:
         """Gaussian noise of one level that is inferred, or of a level that depends on the input."""
         from darkbayes.outcomes.heads.number import GaussianInputNoise, GaussianSampledNoise
 
@@ -282,7 +282,7 @@ class NumbersTarget(QuantityTarget):
             return GaussianInputNoise(len(self.numbers))
         return GaussianSampledNoise(len(self.numbers), *NOISE_PRIOR)
 
-    def head(self, kind: str | None = None) -> Any:
+    def _head(self, kind: str) -> Any:
         from darkbayes.outcomes.heads.number import GaussianHead, MixtureHead
 
         if kind == "mixture":

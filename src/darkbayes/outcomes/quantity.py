@@ -170,13 +170,18 @@ class QuantityPrediction(Prediction):
         return high - low
 
     def row_scores(self, y: Any) -> Mapping[str, RowScores]:
+        """Coverage is that of the own intervals, with a guarantee or without; the guaranteed ones have another name."""
         with np.errstate(over="ignore"):
             squares = (self.aim - self.shaped(y)) ** 2
-        levels = sorted({LEVEL, LEVEL if self.guarantee is None else self.guarantee.level})
+        own, guaranteed = dataclasses.replace(self, guarantee=None), {}
+        if self.guarantee is not None:
+            level = self.guarantee.level
+            guaranteed[f"guaranteed_coverage_{100 * level:g}"] = RowScores(self.covered(y, level).mean(axis=1))
         return {
             "log_likelihood": RowScores(self.log_prob(y)),
             "rmse": RowScores(squares.mean(axis=1), root=True),
-        } | {f"coverage_{100 * level:g}": RowScores(self.covered(y, level).mean(axis=1)) for level in levels}
+            f"coverage_{100 * LEVEL:g}": RowScores(own.covered(y, LEVEL).mean(axis=1)),
+        } | guaranteed
 
 
 def components_last(*parts: Any) -> list[np.ndarray]:

@@ -58,6 +58,9 @@ class SeveralTarget(NumbersTarget):
         reasons = "; ".join(f"{choice.target.name}: {choice.reason}" for choice in choices)
         return Choice(cls(parts), [note for choice in choices for note in choice.notes], reasons)
 
+    def each(self, prediction: Any, truth: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+        return [(prediction.output(place), truth[:, place]) for place in range(len(self.parts))]
+
     def joined(self, values: Frame) -> np.ndarray:
         return np.stack([values[name] for name in self.names], axis=1)
 
@@ -79,4 +82,8 @@ class SeveralTarget(NumbersTarget):
     def words(self) -> Any:
         from darkbayes.outcomes.words.quantity import SeveralWords
 
-        return SeveralWords([part.words() for part in self.parts])
+        parts = []
+        for place, part in enumerate(self.parts):
+            guarantee = None if self.guarantee is None else self.guarantee.output(place)
+            parts.append(dataclasses.replace(part, guarantee=guarantee).words())
+        return SeveralWords(parts)

@@ -126,7 +126,7 @@ def _columns(dataset: str) -> tuple[dict[str, Any], str]:
 
 
 def _score(predict: Callable[[Any], Prediction], data: Any) -> float:
-    return float(np.mean(predict(data.x).log_prob(np.asarray(data.y))))
+    return db.metrics.log_likelihood(predict(data.x), np.asarray(data.y))
 
 
 def words(folder: Path, results: dict[str, Any], config: dict[str, Any], names: Names) -> RunWords:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.files import read_arrays
-from darkbayes.outcomes.words.classes import binned
+from darkbayes.metrics import binned
 from darkbayes.report.tables import PLAIN, Names
 
 Drawing = Any  # A figure of matplotlib, which is loaded when something is drawn.

@@ -65,6 +65,8 @@ class Choices:
     """What set the number of steps."""
     settled: bool = True
     """Whether burn-in had ended when it was to be stopped at the latest."""
+    hurried: bool = False
+    """Whether it was for want of time that there are no more steps."""
 
     @property
     def inflation(self) -> float:
@@ -170,17 +172,17 @@ def tune_all(
     tau = np.nanmax(measured.autocorrelation)
     thin = thin_by * max(1, round(min(tau / 10, 200) / thin_by))
     length, reason = _length(measured, tau, num_chains, steps, seconds, effective)
+    hurried = seconds is not None
     if within is not None:
         left = within - (time.perf_counter() - began)
         most = max(measured.burn_in + FEWEST_STEPS, int(left / measured.seconds_per_step))
         if most < length:
-            length, reason = most, f"as many as {within:g} seconds allow"
+            length, reason, hurried = most, f"as many as {within:g} seconds allow", True
     if max_steps is not None and max_steps < length:
-        length, reason = max(measured.burn_in + thin, max_steps), "the most that were allowed"
+        length, reason, hurried = max(measured.burn_in + thin, max_steps), "the most that were allowed", False
     length = measured.burn_in + -(-(length - measured.burn_in) // thin) * thin
-    choices = [
-        Choices(**own, burn_in=measured.burn_in, thin=thin, steps=length, reason=reason) for own in measured.of_each()
-    ]
+    common: Any = {"burn_in": measured.burn_in, "thin": thin, "steps": length, "reason": reason, "hurried": hurried}
+    choices = [Choices(**own, **common) for own in measured.of_each()]
     return [with_choices(*pair) for pair in zip(chains, choices, strict=True)], choices
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from darkbayes.estimates import estimate
+from darkbayes.metrics import scores
 from darkbayes.outcomes import ClassPrediction
 from darkbayes.outcomes.words.base import HeldOut, Judged
 from darkbayes.outcomes.words.classes import ClassWords, calibration_error_by_chance, confidence_promise
@@ -17,13 +19,16 @@ def held(probs: Any, y: Any) -> HeldOut:
     """The same probabilities by all methods."""
     prediction = ClassPrediction.from_probs(probs, np.zeros(len(y)))
     judged = Judged(prediction, prediction.log_prob(y), np.empty(0))
-    return HeldOut(np.asarray(y), dict.fromkeys(("student", "sgld", "sgd"), judged), {}, "images")
+    own = {"student": scores(prediction, y)}
+    return HeldOut(np.asarray(y), dict.fromkeys(("student", "sgld", "sgd"), judged), own, "images")
 
 
 @pytest.mark.parametrize(("right", "verdict"), [(80, "kept"), (95, "timid"), (60, "bold")])
 def test_probabilities_are_judged_by_what_chance_would_bring(right, verdict):
-    prediction = ClassPrediction.from_probs(np.tile([0.8, 0.2], (100, 1)))
-    assert confidence_promise(prediction, (np.arange(100) >= right).astype(int)).verdict == verdict
+    said = held(np.tile([0.8, 0.2], (100, 1)), (np.arange(100) >= right).astype(int))
+    promise = confidence_promise(said)
+    assert promise.verdict == verdict
+    assert promise.measured == pytest.approx(estimate(said.student.right(said.y)))
 
 
 def test_calibration_error_by_chance_is_the_mean_size_of_a_binomial_gap():

@@ -1,5 +1,6 @@
 """What is said of numbers, of several numbers, and of any other quantity."""
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 
 from darkbayes.estimates import Estimate
-from darkbayes.outcomes import NumberPrediction
+from darkbayes.metrics import scores
+from darkbayes.outcomes import NumberPrediction, NumberTarget, SeveralTarget
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.words.base import HeldOut, Judged
 from darkbayes.outcomes.words.quantity import QuantityWords, SeveralWords, interval_promise
 
 ROWS = 100
 
 
-def gaussian(mean: Any, noise: float = 1.0, doubt: float = 0.0) -> NumberPrediction:
+def gaussian(mean: Any, noise: Any = 1.0, doubt: float = 0.0) -> NumberPrediction:
     """Gaussians with given parts of their standard deviation."""
     mean = np.asarray(mean, np.float64).reshape(len(mean), -1)
     variance = np.full_like(mean, noise**2 + doubt**2)
@@ -26,13 +29,13 @@ def gaussian(mean: Any, noise: float = 1.0, doubt: float = 0.0) -> NumberPredict
 def held(y: np.ndarray, prediction: Any, coverage: float = 0.9) -> HeldOut:
     """The same prediction by all methods."""
     judged = Judged(prediction, prediction.log_prob(y), prediction.position(y))
-    scores = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
-    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), scores, "rows")
+    own = {"student": {"coverage_90": Estimate(coverage, 0.03)}}
+    return HeldOut(y, dict.fromkeys(("student", "sgld", "sgd"), judged), own, "rows")
 
 
-def words(name: str = "visits") -> QuantityWords:
+def words(name: str = "visits", guarantee: Guarantee | None = None) -> QuantityWords:
     """Those of a target that has no more than every quantity has."""
-    return QuantityWords(SimpleNamespace(name=name, low=0.0, high=20.0, logarithmic=False))
+    return QuantityWords(SimpleNamespace(name=name, low=0.0, high=20.0, logarithmic=False, guarantee=guarantee))
 
 
 def test_noise_and_doubt_are_shares_of_the_variance():
@@ -45,6 +48,17 @@ def test_noise_and_doubt_are_shares_of_the_variance():
 )
 def test_intervals_are_judged_by_what_chance_would_bring(position, verdict):
     assert interval_promise(position).verdict == verdict
+
+
+def test_own_intervals_that_are_too_narrow_are_a_caution_unless_what_people_get_is_calibrated():
+    said = held(np.linspace(-5, 5, ROWS), gaussian(np.zeros(ROWS)), coverage=0.33)
+    assert words().broken(said) == "Its intervals of visits are too narrow: those that promise 90% hold 32%."
+    assert words().tiles(said)[1] == ("33%", "of the true values lie in the intervals that promise 90%")
+    calibrated = words(guarantee=Guarantee(0.95, ROWS, (5.0,)))
+    assert calibrated.broken(said) == ""
+    before = "before they were calibrated, those that promise 90% held 33%"
+    assert calibrated.tiles(said)[1] == ("95%", f"of new cases at least lie in the guaranteed intervals; {before}")
+    assert calibrated.trusted(said).startswith("Before they were calibrated, its 90% intervals")
 
 
 def test_answers_are_compared_with_always_giving_the_median():
@@ -92,16 +106,19 @@ def test_risk_grows_over_the_rows_from_the_surest_to_the_least_sure():
     shares, risk = words().risks(gaussian(off), np.zeros(4))
     assert shares.tolist() == [100.0]  # Fewer rows than the curve begins with.
     assert risk == pytest.approx([np.sqrt(30 / 4)])
-    shares, risk = words().risks(gaussian(np.arange(12.0)), np.zeros(12))
+    shares, risk = words().risks(gaussian(np.arange(12.0), noise=np.arange(1.0, 13.0)[:, None]), np.zeros(12))
     assert shares == pytest.approx([1000 / 12, 1100 / 12, 100])
     assert risk == pytest.approx([np.sqrt(np.mean(np.arange(count) ** 2)) for count in (10, 11, 12)])
+    _, risk = words().risks(gaussian(np.arange(12.0)), np.zeros(12))
+    assert risk == pytest.approx(np.full(3, np.sqrt(np.mean(np.arange(12) ** 2))))  # It is as sure of all.
 
 
 def test_each_of_several_is_judged_by_itself():
     y = np.zeros((ROWS, 2))
-    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(
-        held(y, gaussian(y + np.array([1.0, 2.0])))
-    )
+    said = held(y, gaussian(y + np.array([1.0, 2.0])))
+    pair = SeveralTarget(tuple(NumberTarget(name, "identity", 0.0, 1.0, -9.0, 9.0) for name in "ab"))
+    each = [scores(*one) for one in pair.each(said.student, y)]
+    (first, own), (second, other) = SeveralWords([words("a"), words("b")]).outputs(dataclasses.replace(said, each=each))
     assert [first.name, second.name] == ["a", "b"]
     assert own.scores["student"]["rmse"].value == pytest.approx(1.0)
     assert other.scores["student"]["rmse"].value == pytest.approx(2.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.files import write_arrays, write_json, write_text
-from darkbayes.metrics import Scores, kept_gain
+from darkbayes.metrics import Scores, kept_gain, scores
 from darkbayes.outcomes import ClassPrediction, ClassTarget, NumberPrediction, NumberTarget, Prediction, SeveralTarget
 from darkbayes.runs import provenance
 from darkbayes.tables.schema import Category, ImageSchema, Number, TableSchema, schema_to_dict
@@ -95,12 +95,12 @@ def rows(said: Said) -> list[dict[str, Any]]:
     y, predictions, _ = said
     lines = []
     for method, prediction in predictions.items():
-        scores = Scores()
-        scores.add(prediction, y)
-        lines += scores.rows(method)
+        collected = Scores()
+        collected.add(prediction, y)
+        lines += collected.rows(method)
     kept = kept_gain(*(predictions[method].log_prob(y) for method in ("student", "sgld", "sgd")))
     share = {"method": "student", "metric": "gain_kept", "mean": kept.share.value, "se": kept.share.error}
-    lines.append(share | {"clear": kept.clear, "trials": 1})
+    lines.append(share | {"clear": kept.clear, "own": list(kept.own), "trials": 1})
     return [line | {"held_out": ROWS, "draws": 400} for line in lines]
 
 
@@ -126,6 +126,9 @@ def build(path: Path, schema: TableSchema | ImageSchema, said: Said | None, **re
         worth = [{"column": column.name, "mean": 0.5, "se": 0.1} for column in schema.columns]
         trees = [line | {"method": "trees"} for line in rows(said) if line["method"] == "sgd"]
         facts |= {"importance": worth, "neighbour": {"rows": trees, "ahead": [0.4, 0.1]}, "leaks": [], "drift": []}
+    if said is not None:
+        each = target.each(said[1]["student"], said[0])  # pyright: ignore[reportOptionalMemberAccess]
+        facts["outputs"] = [{metric: list(score) for metric, score in scores(*one).items()} for one in each]
     diagnosis = {"verdict": {"code": "agree", "text": "the chains agree"}, "counts": {"agree": 1}, "warnings": []}
     content = {
         **{"experiment": "fit", "preset": "auto", "rows": rows(said) if said else []},

@@ -6,12 +6,13 @@ uncertainty, *doubt* the epistemic one.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from darkbayes.estimates import Estimate
+from darkbayes.metrics import risk_coverage
 from darkbayes.outcomes.pictures import MOST_BARS, AlongColumn, Curves, Limits, Pair, Picture, Scatter, sample
 from darkbayes.outcomes.words.text import short
 from darkbayes.tables.schema import Number
@@ -37,6 +38,7 @@ class HeldOut:
     methods: Mapping[str, Judged]
     scores: Mapping[str, Mapping[str, Estimate]]  # By method and metric.
     cases: str  # What the rows are called, in the plural.
+    each: Sequence[Mapping[str, Estimate]] = ()  # The student's scores of each output, where there are several.
 
     @property
     def student(self) -> Any:
@@ -166,12 +168,10 @@ class Words(abc.ABC):
 
     def risks(self, prediction: Any, y: np.ndarray) -> Pair:
         """The error on the per cent of rows that a method is surest of, for growing shares."""
-        order = np.argsort(prediction.uncertainty, kind="stable")
-        count = np.arange(1, len(order) + 1)
         with np.errstate(over="ignore", invalid="ignore"):
-            risk = self.risk(np.cumsum(self.losses(prediction, y)[order]) / count)
-        begin = min(FIRST, len(order)) - 1
-        return 100 * count[begin:] / len(order), risk[begin:]
+            risk = self.risk(risk_coverage(prediction.uncertainty, self.losses(prediction, y)))
+        begin = min(FIRST, len(risk)) - 1
+        return 100 * np.arange(begin + 1, len(risk) + 1) / len(risk), risk[begin:]
 
     # Pictures
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from darkbayes.estimates import TWO_SIDED, estimate, wilson
-from darkbayes.metrics import BINS
+from darkbayes.estimates import TWO_SIDED, Estimate
+from darkbayes.metrics import auroc, average_precision, binned, confidence_bins, ranking
 from darkbayes.outcomes.pictures import MOST_LINES, Confusion, Curves, Picture, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short
@@ -46,25 +46,28 @@ class ClassWords(Words):
         return f"to tell {things} apart ({listing(self.classes)})"
 
     def tiles(self, held: HeldOut) -> list[Tile]:
-        wrong, claimed = 1 - held.student.right(held.y).mean(), held.student.probs.max(axis=1).mean()
+        wrong, claimed = self._mistakes(held) / held.rows, held.student.probs.max(axis=1).mean()
         answers = Tile(percent(wrong), f"of the {held.cases} tested get a wrong answer")
         return [answers, Tile(percent(claimed), f"sure on average, and right on {percent(1 - wrong)}")]
 
     def how_good(self, held: HeldOut) -> str:
-        wrong, counts = 1 - held.student.right(held.y).mean(), np.bincount(held.y, minlength=len(self.classes))
+        mistakes, counts = self._mistakes(held), np.bincount(held.y, minlength=len(self.classes))
         common, blind = self.classes[int(counts.argmax())], 1 - counts.max() / held.rows
         return (
-            f"It was wrong on {round(wrong * held.rows):,} of {held.rows:,} {held.cases} ({percent(wrong)}). Always "
+            f"It was wrong on {mistakes:,} of {held.rows:,} {held.cases} ({percent(mistakes / held.rows)}). Always "
             f"answering {common}, the most common class, would be wrong on {percent(blind)}"
             f"{': the model is of no use yet' * self.useless(held)}."
         )
 
     def useless(self, held: HeldOut) -> bool:
-        most_common = np.bincount(held.y).max() / held.rows
-        return bool(held.student.right(held.y).mean() <= most_common)
+        return bool(held.rows - self._mistakes(held) <= np.bincount(held.y).max())
+
+    def _mistakes(self, held: HeldOut) -> int:
+        """How many answers of the student are wrong."""
+        return round(held.scores["student"]["error"].value / 100 * held.rows)
 
     def broken(self, held: HeldOut) -> str:
-        promise = confidence_promise(held.student, held.y)
+        promise = confidence_promise(held)
         if promise.verdict != "bold":
             return ""
         claimed, right = percent(float(held.student.probs.max(axis=1).mean())), percent(promise.measured.value)
@@ -72,7 +75,7 @@ class ClassWords(Words):
 
     def trusted(self, held: HeldOut) -> str:
         confidence, right = held.student.probs.max(axis=1), held.student.right(held.y)
-        promise, sure = confidence_promise(held.student, held.y), confidence >= SURE
+        promise, sure = confidence_promise(held), confidence >= SURE
         return (
             f"It claimed to be right on {percent(confidence.mean())} of the {held.cases}, and was right on "
             f"{percent(promise.measured.value)}. Honest probabilities would give {percent(max(promise.low, 0))} to "
@@ -147,7 +150,7 @@ class ClassWords(Words):
         of_whom = f"of {self.classes[1]}" if len(self.classes) == 2 else "over classes, each against the others"
         roc, recall, said = {}, {}, ("", "")
         for method, judged in held.methods.items():
-            each = [ranking(judged.prediction.probs[:, k], held.y == k) for k in chosen]
+            each = [ranked(judged.prediction.probs[:, k], held.y == k) for k in chosen]
             caught, precision, areas, averages = zip(*each, strict=True)
             roc[method], recall[method] = ((100 * GRID, 100 * np.mean(part, axis=0)) for part in (caught, precision))
             if method == "student":
@@ -200,46 +203,34 @@ class ClassWords(Words):
         return {self.classes[k]: 100 * aim[:, k] for k in sorted(changing.tolist())}, "probability (%)"
 
 
-def ranking(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+def ranked(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
     """How well scores tell rows apart: at `GRID`, what share is found for a share of false alarms, and the precision.
 
-    Besides, the area under the first, where rows of the same score count by half; and the average precision.
+    Besides, the area under the first, and the average precision.
 
-    >>> roc, precision, area, average = ranking(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False]))
+    >>> roc, precision, area, average = ranked(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False]))
     >>> round(area, 2), round(average, 3)
     (0.75, 0.833)
     """
-    order = np.argsort(-scores, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # The last row of each score.
-    right = np.cumsum(positive[order])[last]
-    caught, alarms = right / right[-1], (last + 1 - right) / max(len(scores) - right[-1], 1)
-    precision = right / (last + 1)
-    caught, alarms = np.append(0.0, caught), np.append(0.0, alarms)
-    average = float(np.sum(np.diff(caught) * precision))
-    at_recall = precision[np.minimum(np.searchsorted(caught[1:], GRID), len(precision) - 1)]
-    return np.interp(GRID, alarms, caught), at_recall, float(np.trapezoid(caught, alarms)), average
+    both = scores[~positive], scores[positive]
+    alarms, found = ranking(*both)
+    recall, precision = found / found[-1], found[1:] / (alarms + found)[1:]
+    at_recall = precision[np.minimum(np.searchsorted(recall[1:], GRID), len(precision) - 1)]
+    return np.interp(GRID, alarms / alarms[-1], recall), at_recall, auroc(*both), average_precision(*both)
 
 
-def binned(confidence: np.ndarray, right: np.ndarray, bins: int) -> tuple[np.ndarray, ...]:
-    """Counts in bins of equal width; in those with any, mean confidence, accuracy and the ends of its 95% interval."""
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    counts = np.bincount(place, minlength=bins)
-    some = counts > 0
-    claimed, accuracy = (np.bincount(place, each, bins)[some] / counts[some] for each in (confidence, right))
-    return counts, claimed, accuracy, *wilson(accuracy, counts[some])
-
-
-def confidence_promise(prediction: Any, y: np.ndarray) -> Promise:
+def confidence_promise(held: HeldOut) -> Promise:
     """Is a classifier as often right as it claims?"""
-    confidence = prediction.probs.max(axis=1)
+    confidence, error = held.student.probs.max(axis=1), held.scores["student"]["error"]
+    right = Estimate(1 - error.value / 100, error.error and error.error / 100)
     # Were every confidence just right, this would be the scatter of the share of right answers.
-    scatter = TWO_SIDED * math.sqrt(float(np.sum(confidence * (1 - confidence)))) / len(y)
+    scatter = TWO_SIDED * math.sqrt(float(np.sum(confidence * (1 - confidence)))) / held.rows
     claimed = float(confidence.mean())
-    return Promise(estimate(prediction.right(y)), claimed - scatter, claimed + scatter)
+    return Promise(right, claimed - scatter, claimed + scatter)
 
 
 def calibration_error_by_chance(confidence: np.ndarray) -> float:
     """What the calibration error would be on average if every confidence were just right."""
-    random, bins = np.random.default_rng(0), np.minimum((confidence * BINS).astype(int), BINS - 1)
+    random, bins = np.random.default_rng(0), confidence_bins(confidence)
     draws = (random.random(len(confidence)) < confidence for _ in range(DRAWS))
     return float(np.mean([np.abs(np.bincount(bins, right - confidence)).sum() for right in draws]) / len(confidence))

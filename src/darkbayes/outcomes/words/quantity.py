@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkbayes.estimates import Estimate, by_chance, estimate
-from darkbayes.metrics import LEVEL, scores
+from darkbayes.metrics import LEVEL
 from darkbayes.outcomes.pictures import Curves, Limits, Picture, Scatter, sample
 from darkbayes.outcomes.words.base import Example, HeldOut, Judged, Promise, Tile, Words
 from darkbayes.outcomes.words.text import listing, percent, short, with_error
@@ -34,7 +34,7 @@ class QuantityWords(Words):
     )
 
     def __init__(self, target: Any):
-        """Of a target with a `name`, the range that was seen, from `low` to `high`, and `logarithmic`."""
+        """Of a target with a `name`, the range that was seen, from `low` to `high`, `logarithmic` and a `guarantee`."""
         self.target, self.name, self.logarithmic = target, target.name, target.logarithmic
         self.unit, self.risk_name = f"± {self.name}", f"RMSE of {self.name}"
         self.about = f"{self.name}, a number from {short(target.low)} to {short(target.high)} in training"
@@ -45,7 +45,13 @@ class QuantityWords(Words):
     def tiles(self, held: HeldOut) -> list[Tile]:
         half, share = float(np.median(self._missed(held))), percent(held.scores["student"][COVERAGE].value)
         close = Tile(f"± {short(half)}", f"half of the predictions of {self.name} are this close")
-        return [close, Tile(share, f"of the true values lie in the intervals that promise {LEVEL:.0%}")]
+        if (guarantee := self.target.guarantee) is None:
+            return [close, Tile(share, f"of the true values lie in the intervals that promise {LEVEL:.0%}")]
+        before = f"before they were calibrated, those that promise {LEVEL:.0%} held {share}"
+        return [
+            close,
+            Tile(percent(guarantee.level), f"of new cases at least lie in the guaranteed intervals; {before}"),
+        ]
 
     def how_good(self, held: HeldOut) -> str:
         half, most = np.quantile(self._missed(held), [0.5, 0.9])
@@ -66,8 +72,9 @@ class QuantityWords(Words):
         return bool(np.median(self._missed(held)) >= self._blind(held)[1])
 
     def broken(self, held: HeldOut) -> str:
+        """With a guarantee what people get is calibrated, however narrow the network's own intervals are."""
         promise = interval_promise(held.methods["student"].position)
-        if promise.verdict != "bold":
+        if promise.verdict != "bold" or self.target.guarantee is not None:
             return ""
         share = percent(promise.measured.value)
         return f"Its intervals of {self.name} are too narrow: those that promise {LEVEL:.0%} hold {share}."
@@ -77,8 +84,9 @@ class QuantityWords(Words):
         measured, promise = held.scores["student"][COVERAGE], interval_promise(held.methods["student"].position)
         shown = Estimate(100 * measured.value, measured.error and 100 * measured.error)
         more = ", of whole numbers a little more" * (promise.verdict == "kept" and measured.value > promise.high)
+        its = "Its" if self.target.guarantee is None else "Before they were calibrated, its"
         return (
-            f"Its {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the "
+            f"{its} {LEVEL:.0%} intervals, half of them narrower than {short(float(np.median(high - low)))}, held the "
             f"true {self.name} in {round(measured.value * held.rows):,} of {held.rows:,} {held.cases}, "
             f"{with_error(shown, 1)}%. Intervals that keep their promise hold {percent(promise.low)} to "
             f"{percent(promise.high)} in a test of this size{more}, {VERDICTS[promise.verdict]}"
@@ -140,7 +148,8 @@ class QuantityWords(Words):
         measured = ", ".join(f"{levels[k]:.0%} gives {shares['student'][k]:.0%}" for k in (9, 15, 17))
         return Curves(
             title="Do intervals keep their promise?",
-            caption="Inside the grey band they do, as far as such a test can tell; below it they are too narrow.",
+            caption="Inside the grey band they do, as far as such a test can tell; below it they are too narrow."
+            + " They are the networks' own, before they were calibrated." * (self.target.guarantee is not None),
             alt=f"Measured coverage against the promised level: {measured}",
             x="promised: level of the interval (%)",
             y="measured: true values inside (%)",
@@ -193,7 +202,7 @@ class SeveralWords(QuantityWords):
                 prediction = judged.prediction.output(place)
                 position = judged.position if place == 0 else prediction.position(truth)
                 methods[method] = Judged(prediction, judged.log_likelihood, position)
-            own = {"student": scores(methods["student"].prediction, truth)}
+            own = {"student": held.each[place]}
             outputs.append((part, dataclasses.replace(held, y=truth, methods=methods, scores=own)))
         return outputs
 

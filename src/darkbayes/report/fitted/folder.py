@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import RunError
-from darkbayes.estimates import Estimate
+from darkbayes.estimates import Estimate, estimate
 from darkbayes.files import read_arrays, read_json
 from darkbayes.outcomes.pictures import METHODS, AlongColumn
 from darkbayes.outcomes.words.base import HeldOut, Judged, Words
@@ -53,6 +53,16 @@ class FittedRun:
         return [(words, words.along(own, self.columns[name])) for name, words, own in pairs]
 
     @property
+    def gain(self) -> Estimate:
+        """What the student gains over the plug-in network in log likelihood a row."""
+        (row,) = (row for row in self.results["rows"] if row["metric"] == "gain_kept")
+        if "own" in row:
+            return Estimate(*row["own"])
+        # Runs of 0.1 kept the share alone.
+        assert self.held is not None
+        return estimate(self.held.methods["student"].log_likelihood - self.held.methods["sgd"].log_likelihood)
+
+    @property
     def stopped_at(self) -> int | None:
         """The step at which the time budget ended the fit, if it did so before the planned end."""
         planned = self.results.get("choices", {}).get("student", [])
@@ -68,7 +78,7 @@ def read_run(folder: Path) -> FittedRun:
     schema = read_schema(folder / "schema.json")
     cases = "rows" if isinstance(schema, TableSchema) else "images"
     path = folder / "held-out.safetensors"
-    held = _read_held(path, schema.target, results["rows"], cases) if path.exists() else None
+    held = _read_held(path, schema.target, results["rows"], facts, cases) if path.exists() else None
     paths = (folder / f"{name}.json" for name in ("examples", "dependence", "excursions"))
     examples, dependence, excursions = (read_json(path) if path.exists() else [] for path in paths)
     path = folder / "examples.safetensors"
@@ -78,7 +88,7 @@ def read_run(folder: Path) -> FittedRun:
     return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, excursions, curve)
 
 
-def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) -> HeldOut:
+def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], facts: dict[str, Any], cases: str) -> HeldOut:
     """Read what was said of the rows held out."""
     arrays, methods, prefix = read_arrays(path), {}, ""
     # These rows calibrated the guarantee, if there is one: what it makes of them would be no test.
@@ -97,4 +107,5 @@ def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], cases: str) 
     for row in rows:
         scores[row["method"]][row["metric"]] = Estimate(row["mean"], row.get("se"))
     y = y[:, 0] if y.ndim > 1 and y.shape[1] == 1 else y
-    return HeldOut(y, methods, scores, cases)
+    each = [{metric: Estimate(*score) for metric, score in one.items()} for one in facts.get("outputs", [])]
+    return HeldOut(y, methods, scores, cases, each)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from darkbayes.estimates import Estimate, estimate
-from darkbayes.metrics import KeptGain, kept_gain
 from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
@@ -19,14 +18,9 @@ BEHIND = 0.05  # Nats per row from which a student that is clearly behind its te
 MOST_NATS = 50.0  # Differences beyond it are not turned into a factor.
 
 
-def gain(held: HeldOut) -> KeptGain:
-    """What the student keeps of its teacher's gain over the plug-in network."""
-    return kept_gain(*(held.methods[method].log_likelihood for method in ("student", "sgld", "sgd")))
-
-
 def tiles(run: FittedRun, held: HeldOut) -> list[Tile]:
     """The numbers that say most; of each of several outputs, the first."""
-    each, own = [words.tiles(output) for words, output in run.words.outputs(held)], gain(held).own
+    each, own = [words.tiles(output) for words, output in run.words.outputs(held)], run.gain
     shown = each[0] if len(each) == 1 else [tiles[0] for tiles in each]
     if not math.isfinite(own.value):
         return shown
@@ -121,7 +115,7 @@ def warnings(run: FittedRun, *, chains: bool = True) -> list[str]:
     verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
     if chains and verdict["code"] != "agree":
         choices = run.results.get("choices", {}).get("student", [])
-        hurried = any("seconds allow" in choice.get("reason", "") for choice in choices)
+        hurried = any(choice.get("hurried", False) for choice in choices)
         more = " There was no time for more: give it a larger --time-budget." * hurried
         texts.append(f"Of the teacher: {verdict['text']}.{more} Its doubt may be too small or too large.")
     if held is not None:
@@ -138,7 +132,7 @@ def warnings(run: FittedRun, *, chains: bool = True) -> list[str]:
             ahead = Estimate(*run.facts["neighbour"]["ahead"])
             if ahead.value is not None and ahead.clear and ahead.value < 0:
                 texts.append(f"Gradient boosting did better than the student: {signed(ahead)} in log likelihood.")
-        own = gain(held).own
+        own = run.gain
         if own.clear and own.value < 0:
             texts.append(f"The plug-in network did better than the student: {signed(own)} in log likelihood.")
     texts += [
