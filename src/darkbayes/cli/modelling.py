@@ -491,7 +491,8 @@ class Serve:
     """what the Open Inference Protocol calls the model; as the run or the file by default"""
     allow_host: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
     """names that it goes by, and whose pages may ask; by default this machine's, or any if others can reach it"""
-    access_log: Flag = False  # write a line of JSON about each request on standard error
+    access_log: Flag = False
+    """write a line of JSON on standard error about each request, and each connection that is closed without one"""
     quiet: Flag = False  # say nothing but the address
 
     def run(self) -> None:
