@@ -10,7 +10,10 @@ RUN python -m venv /venv
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src src
-RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ".[serve]"
+# All that serving imports, and nothing of JAX, which it has no use for.
+RUN /venv/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps . \
+    && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt \
+    numpy scipy safetensors tyro rich onnxruntime pyarrow pillow fastapi uvicorn
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /venv /venv

@@ -1,7 +1,8 @@
 """Build the wheel and try it as a user would: in an empty environment for each way to install it.
 
-python scripts/try_wheel.py                  base, table and serve; minutes, most of them downloads
-python scripts/try_wheel.py base torch       some of them
+python scripts/try_wheel.py                         base, table and serve; minutes, most of them downloads
+python scripts/try_wheel.py base torch              some of them
+python scripts/try_wheel.py base dist/NAME.whl      of a wheel that is there
 """
 
 import subprocess
@@ -65,10 +66,13 @@ def _run(folder: Path, program: str, *arguments: str | Path) -> None:
 def main() -> None:
     """Build, then install and try each."""
     with tempfile.TemporaryDirectory() as scratch:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", scratch, ROOT], check=True)
-        (wheel,) = Path(scratch).glob("darkbayes-*.whl")
-        for way in sys.argv[1:] or ["base", "table", "serve"]:
+        wheels = [Path(word).resolve() for word in sys.argv[1:] if word.endswith(".whl")]
+        if not wheels:
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+            subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", scratch, ROOT], check=True)
+            wheels = list(Path(scratch).glob("darkbayes-*.whl"))
+        (wheel,) = wheels
+        for way in [word for word in sys.argv[1:] if not word.endswith(".whl")] or ["base", "table", "serve"]:
             folder = Path(scratch) / way
             venv.create(folder, with_pip=True)
             wanted = f"{wheel}[{way}]" if way != "base" else str(wheel)

@@ -1,5 +1,8 @@
-"""One process of the run in test_mesh.py: ``python mesh_run.py PROCESSES NUMBER PORT OUT``."""
+"""One process of the run in test_mesh.py: ``python mesh_run.py PROCESSES NUMBER PORT OUT``; or one alone, whose devices
+form meshes of several sizes: ``python mesh_run.py OUT``.
+"""
 
+import errno
 import os
 import shutil
 import signal
@@ -21,6 +24,8 @@ from darkbayes.teacher.keeping import trace_read
 PRIOR, NOISE, AT = 2.0, 3.0, ((0.0, 1.0), (2.0, 1.0))
 STEPS, STOPPED = 1_200, 800
 KEY = 1
+SHAPES = {8: 1, 4: 2, 2: 1}
+"""How many devices of one process share the run, and how many of them the rows of each chain."""
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
@@ -81,6 +86,25 @@ def stopped(mesh: Any, parts: dict[str, Any], folder: Path) -> None:
         runs.save_shards = save
 
 
+def on_a_full_disk(mesh: Any, parts: dict[str, Any], folder: Path) -> str:
+    """What is said where the first process cannot keep how it goes; the folder is left as a full disk leaves it."""
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/metrics.jsonl"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    os.fsync = full
+    try:
+        in_folder(mesh, parts, folder)
+    except (OSError, db.RunError) as problem:
+        return str(problem)
+    finally:
+        os.fsync = sync
+    return ""
+
+
 def gathers(mesh: Any, parts: dict[str, Any]) -> int:
     """How often devices hand each other what belongs to chains, in a program that runs chains in turn."""
     chain = db.mclmc_chain(parts["chain"].posterior, *examples(), burn_in=20, thin=20)
@@ -110,6 +134,7 @@ def main(number: int, count: int, port: str, out: str) -> None:
     stopped(mesh, same, folder)
     if number == 0:
         shutil.copytree(folder, Path(out) / "half")
+    write_text(Path(out) / f"full-{number}", on_a_full_disk(mesh, same, folder))
     resumed = in_folder(mesh, same, folder)
     bits = all(np.array_equal(once[name], resumed[name]) for name in once)
     counts = {"gathers": np.array(gathers(mesh, same)), "divided": np.array(divided_students(mesh))}
@@ -124,5 +149,16 @@ def main(number: int, count: int, port: str, out: str) -> None:
         os._exit(3)
 
 
+def alone(out: str) -> None:
+    """The same distillation by all devices of one process, and by some of them."""
+    same = parts()
+    for number, rows in SHAPES.items():
+        devices = np.array(jax.devices()[:number]).reshape(-1, rows)
+        write_arrays(Path(out) / f"{number}-devices", distilled(jax.sharding.Mesh(devices, ("chain", "data")), same))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[2]), int(sys.argv[1]), *sys.argv[3:])
+    if len(sys.argv) == 2:
+        alone(sys.argv[1])
+    else:
+        main(int(sys.argv[2]), int(sys.argv[1]), *sys.argv[3:])

@@ -18,6 +18,13 @@ SAYS = {
 }
 """What an example needs besides the package, and what it prints."""
 
+TINY = {
+    "table.py": ("max_steps = 3000", "max_steps = 200"),
+    "own_network.py": ("steps = 12000", "steps = 400"),
+    "images.py": ("tiny = False", "tiny = True"),
+}
+"""The cell of a notebook that says how much is done, and what it says where next to nothing is."""
+
 
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example_runs(name, tmp_path, monkeypatch, capsys, small_fits):
@@ -48,16 +55,20 @@ def test_a_notebook_says_what_its_example_says(name):
             compile("".join(cell["source"]), name, "exec")
 
 
-def test_a_notebook_runs(tmp_path, monkeypatch, capsys, small_fits):
-    """The table's, which shares what is compiled with its example; the others are the same code in cells alike."""
-    modules, phrases = SAYS["table.py"]
+@pytest.mark.parametrize("name", SAYS)
+def test_a_notebook_runs(name, tmp_path, monkeypatch, capsys, small_fits):
+    """In the tiny form of its example, with which it shares what is compiled."""
+    modules, phrases = SAYS[name]
     for module in modules:
         pytest.importorskip(module, reason=f"needs {module}: pip install 'darkbayes[all]'")
     monkeypatch.chdir(tmp_path)
-    scope = {}
-    for cell in json.loads((EXAMPLES.parent / "notebooks" / "table.ipynb").read_text("utf-8"))["cells"]:
+    whole, tiny = TINY[name]
+    path, scope, cells = EXAMPLES.parent / "notebooks" / name.replace(".py", ".ipynb"), {}, []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
         if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), scope)
+            cells.append("".join(cell["source"]))
+            exec(tiny if cells[-1] == whole else cells[-1], scope)
+    assert whole in cells
     printed = capsys.readouterr().out
     assert [phrase for phrase in phrases if phrase not in printed] == []
 

@@ -60,6 +60,13 @@ def test_what_a_workflow_makes_is_a_target_of_the_makefile(path):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_a_release_tries_the_very_wheel_that_it_publishes():
+    steps = parsed(".github/workflows/release.yml")["jobs"]["build"]["steps"]
+    runs = [step.get("run", "") for step in steps]
+    assert "python scripts/try_wheel.py base table serve dist/*.whl" in runs
+    assert steps[-1]["with"]["path"] == "dist/"
+
+
 def test_the_tests_run_with_the_oldest_and_the_newest_jax():
     cases = parsed(".github/workflows/test.yml")["jobs"]["test"]["strategy"]["matrix"]["include"]
     assert {(case["python"], case["versions"]) for case in cases} == {("3.11", "oldest"), ("3.13", "newest")}
@@ -100,15 +107,6 @@ def test_versions_agree():
 
 def test_the_dockerfile_is_clean(linter):
     assert linter.problems(read("Dockerfile"), ROOT) == []
-
-
-def test_the_image_serves_what_the_service_offers():
-    """Its command is one, its check asks where the service answers, and it brings that extra alone."""
-    text = read("Dockerfile")
-    assert 'ENTRYPOINT ["darkbayes", "serve"]' in text
-    assert "/healthz" in text
-    assert '".[serve]"' in text
-    assert "-c constraints.txt" in text
 
 
 GOOD = """FROM python:3.13-slim

@@ -229,33 +229,35 @@ class Run:
             if not np.array_equal(plain(stored[0].update_key), plain(state.update_key)):
                 raise RunError(f"{checkpoint} was made with another seed: choose another folder")
             state, start = stored
-        metrics = self._by_first(lambda: _metrics_until(folder / "metrics.jsonl", start)) or Path(os.devnull)
+        metrics = self._by_first(lambda: _metrics_until(folder / "metrics.jsonl", start))
+        lines: list[str] = []
         saved, pause = time.time(), CHECKPOINT_SECONDS
-        with metrics.open("a", encoding="utf-8") as lines:
 
-            def keep_lines() -> None:
-                """Before a checkpoint that is later than they are."""
-                lines.flush()
-                if self.first:
-                    os.fsync(lines.fileno())
+        def keep_lines() -> None:
+            """Before a checkpoint that is later than they are."""
+            with metrics.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
 
-            def watch(snapshot: Snapshot) -> None:
-                """Write how it goes, and a checkpoint when one is due."""
-                nonlocal saved, pause
-                if snapshot.marked:
-                    line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
-                    lines.write(json.dumps(line) + "\n")
-                due = time.time() - saved > pause
-                if agreed(due) if self._shared else due:
-                    keep_lines()
-                    began = time.time()
-                    save(checkpoint, snapshot.state, snapshot.step)
-                    saved = time.time()
-                    pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
+        def watch(snapshot: Snapshot) -> None:
+            """Note how it goes, and write that and a checkpoint when one is due."""
+            nonlocal saved, pause
+            if snapshot.marked:
+                line = {"step": snapshot.step, "loss": snapshot.loss, "kl": snapshot.divergence}
+                lines.append(json.dumps(line) + "\n")
+            due = time.time() - saved > pause
+            if agreed(due) if self._shared else due:
+                self._by_first(keep_lines)
+                lines.clear()
+                began = time.time()
+                save(checkpoint, snapshot.state, snapshot.step)
+                saved = time.time()
+                pause = max(CHECKPOINT_SECONDS, (saved - began) / CHECKPOINT_SHARE)
 
-            label = None if self.quiet else name
-            state, _ = follow(parts, begin(parts, key, state), steps, deadline=deadline, label=label, watch=watch)
-            keep_lines()
+        label = None if self.quiet else name
+        state, _ = follow(parts, begin(parts, key, state), steps, deadline=deadline, label=label, watch=watch)
+        self._by_first(keep_lines)
         save(checkpoint, state, steps_of(state.teacher.step))
         state = state if self.mesh is None else gathered(state)
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from darkbayes.serve import Limits, make_app
+from darkbayes.serve.server import model_name
+from served import served
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -76,6 +78,30 @@ def test_what_tritons_client_sends_is_answered_as_the_student_predicts(client, t
     assert list(values) == ["mean", "std"] or len(values) == 6
     for name in values:
         np.testing.assert_allclose(values[name], np.ravel(getattr(truth, name)), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")  # Of gevent's own.
+def test_tritons_own_client_is_answered_as_the_student_predicts(shipped, truth):
+    http = pytest.importorskip("tritonclient.http", reason="needs Triton's client: pip install '.[triton]'")
+    with served(shipped["houses"]) as address, http.InferenceServerClient(address.removeprefix("http://")) as client:
+        name = model_name(shipped["houses"].path)
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready(name)
+        assert [one["name"] for one in client.get_model_metadata(name)["inputs"]] == ["numbers", "categories"]
+        numbers = http.InferInput("numbers", [2, 3], "FP64")
+        numbers.set_data_from_numpy(np.asarray([[5.0, 0.5, 3.25], [np.nan, 1.0, 2.0]]))
+        for binary in (True, False):
+            categories = http.InferInput("categories", [2, 1], "BYTES")
+            categories.set_data_from_numpy(np.asarray([["red"], [""]], object), binary_data=binary)
+            asked = [http.InferRequestedOutput(one, binary_data=binary) for one in ("mean", "std")]
+            answer = client.infer(name, [numbers, categories], outputs=asked)
+            for one in ("mean", "std"):
+                np.testing.assert_allclose(np.ravel(answer.as_numpy(one)), np.ravel(getattr(truth, one)), rtol=1e-12)
+        wrong = http.InferInput("numbers", [1, 2], "FP64")
+        wrong.set_data_from_numpy(np.ones((1, 2)))
+        with pytest.raises(http.InferenceServerException, match="shape"):
+            client.infer(name, [wrong, categories])
 
 
 def test_the_model_is_described_as_its_file_is(client, shipped):

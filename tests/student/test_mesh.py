@@ -17,18 +17,25 @@ from darkbayes.files import read_arrays
 from together import exit_codes, free_port
 
 
+def environment(devices: int) -> dict[str, str]:
+    """Of a process that has so many devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    return os.environ | {"PYTHONPATH": str(Path(db.__file__).parent.parent), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, np.ndarray]:
+    """What one device has in the end."""
+    return mesh_run.distilled(None, mesh_run.parts())
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """What two processes leave, each with two devices: chains and rows divided by two. The second is killed at last."""
     folder = tmp_path_factory.mktemp("mesh")
     port = free_port()
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(db.__file__).parent.parent),
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
-    }
     commands = [[sys.executable, mesh_run.__file__, "2", str(number), str(port), str(folder)] for number in range(2)]
-    codes = exit_codes(commands, [folder / f"log-{number}" for number in range(2)], environment)
+    codes = exit_codes(commands, [folder / f"log-{number}" for number in range(2)], environment(devices=2))
     assert codes == [3, -signal.SIGKILL], (folder / "log-0").read_text()[-3000:]
     return folder
 
@@ -39,17 +46,30 @@ def divided(folder) -> list[dict[str, np.ndarray]]:
     return [read_arrays(folder / str(number)) for number in range(2)]
 
 
-def test_the_student_is_the_same_whoever_computed_it(divided, folder):
+def test_the_student_is_the_same_whoever_computed_it(alone, divided, folder):
     """Two processes, one, and one that goes on from the middle of what two have begun."""
-    parts = mesh_run.parts()
-    alone = [mesh_run.distilled(None, parts), mesh_run.in_folder(None, parts, folder / "half")]
-    for each in (*divided, alone[1]):
-        for name, expected in alone[0].items():
+    for each in (*divided, mesh_run.in_folder(None, mesh_run.parts(), folder / "half")):
+        for name, expected in alone.items():
             np.testing.assert_allclose(each[name], expected, atol=1e-4)
+
+
+def test_the_student_is_the_same_whatever_the_mesh(alone, tmp_path):
+    commands = [[sys.executable, mesh_run.__file__, str(tmp_path)]]
+    assert exit_codes(commands, [tmp_path / "log"], environment(devices=8)) == [0], (tmp_path / "log").read_text()
+    for number in mesh_run.SHAPES:
+        found = read_arrays(tmp_path / f"{number}-devices")
+        for name, expected in alone.items():
+            np.testing.assert_allclose(found[name], expected, atol=1e-4, err_msg=f"{number} devices")
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits_on_the_same_mesh(divided):
     assert [bool(each["same"]) for each in divided] == [True, True]
+
+
+def test_a_disk_that_fills_ends_all_with_a_message_and_the_folder_stays_whole(divided, folder):
+    """That the run then goes on to the same bits is said above."""
+    said = [(folder / f"full-{number}").read_text() for number in range(2)]
+    assert said == ["[Errno 28] No space left on device", "process 0 of 2 gave up: see its message"]
 
 
 def test_checkpoints_are_written_by_all_and_whole_or_not_there(folder):

@@ -5,6 +5,7 @@ comment, or under it in a string.
 """
 
 import dataclasses
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ import tyro
 
 from darkbayes.cli import common
 from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_count, require_share
 from darkbayes.outcomes import OUTCOMES, ClassTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.guessing import KINDS, Wishes
@@ -44,7 +45,7 @@ Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", defa
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
 PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
-ASIDE = (*LAYOUT[:2], *PLACE, "out", "resume", "quiet", "json")
+ASIDE = (*LAYOUT[:2], *PLACE, "data_devices", "out", "resume", "quiet", "json")
 """Options of `Fit` that do not tell one run from another."""
 FORMULAS = "leave text in CSV that begins with = + - or @ as it is, which a spreadsheet may run"
 KeepFormulas = Annotated[bool, value(None, default=False, help=FORMULAS)]
@@ -127,12 +128,15 @@ class Fit:
     """the address of process 0, instead of what the environment says; with --processes and --process"""
     processes: Annotated[int | None, value("NUMBER", default=False)] = None  # how many processes there are
     process: Annotated[int | None, value("NUMBER", default=False)] = None  # which of them this one is, from 0
+    data_devices: Number = 1  # of several processes: how many devices share the rows of each chain
     resume: Resume = False
     quiet: Quiet = False
     json: Json = False
 
     def run(self) -> None:
         if not self.distributed and all(getattr(self, name) is None for name in PLACE[1:]):
+            if self.data_devices != 1:
+                raise InvalidInput(f"--data-devices {self.data_devices} is for several processes: add --distributed")
             return self._run()
         common.require("jax")
         from darkbayes import processes
@@ -218,13 +222,19 @@ class Fit:
         from darkbayes.processes import require_alike
         from darkbayes.version import __version__
 
-        kind = jax.devices()[0].device_kind
-        require_alike(darkbayes=__version__, jax=jax.__version__, device=kind, resume=self.resume, **config)
-        if self.chains % jax.device_count():
-            devices = f"{jax.device_count()} devices of {jax.process_count()} processes"
-            more = -(-self.chains // jax.device_count()) * jax.device_count()
-            raise InvalidInput(f"--chains {self.chains} cannot be divided among {devices}: use --chains {more}")
-        return device_mesh()
+        here = {"device": jax.devices()[0].device_kind, "data_devices": self.data_devices, "resume": self.resume}
+        require_alike(darkbayes=__version__, jax=jax.__version__, **here, **config)
+        devices, share = jax.device_count(), require_count("--data-devices", self.data_devices)
+        those = f"{devices} devices of {jax.process_count()} processes"
+        if devices % share:
+            raise InvalidInput(f"--data-devices {share} must divide the {those}")
+        groups = devices // share
+        if self.chains % groups:
+            those += f", --data-devices {share} to a chain" if share > 1 else ""
+            chains, share = -(-self.chains // groups) * groups, devices // math.gcd(devices, self.chains)
+            remedy = f"use --chains {chains}, or let devices share the rows of each chain (--data-devices {share})"
+            raise InvalidInput(f"--chains {self.chains} cannot be divided among {those}: {remedy}")
+        return device_mesh(share)
 
     def _prepared(self, out: Path, sha256: str = "") -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone
@@ -492,7 +502,8 @@ class Serve:
     """the model's name in the Open Inference Protocol; that of the run or file by default"""
     allow_host: Annotated[tuple[str, ...], value("NAME ...", default=False)] = ()
     """host names it answers to, whose pages may ask; by default this machine's, or any if others can reach it"""
-    access_log: Flag = False  # write a line of JSON about each request on standard error
+    access_log: Flag = False
+    """write a line of JSON on standard error about each request, and each connection that is closed without one"""
     quiet: Flag = False  # say nothing but the address
 
     def run(self) -> None:

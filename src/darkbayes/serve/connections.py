@@ -15,6 +15,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from darkbayes.serve.gate import UNANSWERED, log_line
 from darkbayes.serve.limits import Limits, Refused, busy
 from darkbayes.serve.measures import Measures
 
@@ -30,12 +31,15 @@ CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE
 
 
 class Register:
-    """The connections of a service, by what the other side owes, the oldest debt first."""
+    """The connections of a service, by what the other side owes, the oldest debt first.
 
-    def __init__(self, limits: Limits, measures: Measures):
-        self.limits, self.measures = limits, measures
+    Where there is to be a `log`, it has a line about each that is closed without having sent a request.
+    """
+
+    def __init__(self, limits: Limits, measures: Measures, log: bool = False):
+        self.limits, self.measures, self.log = limits, measures, log
         self.open: set[Connection] = set()
-        self.owing: dict[str, dict[Connection, float]] = {kind: {} for kind in KINDS}
+        self.owing: dict[str, dict[Connection, None]] = {kind: {} for kind in KINDS}  # In order.
         times = (limits.head_seconds, 2 * limits.seconds, limits.seconds, IDLE)
         self.times = dict(zip(KINDS, times, strict=True))
         self.sweeping: asyncio.Task[None] | None = None
@@ -59,13 +63,20 @@ class Register:
         if connection.owes != owes:
             if connection.owes is not None:
                 self.owing[connection.owes].pop(connection, None)
-            connection.owes = owes
+            connection.owes, connection.since = owes, time.monotonic()
             if owes is not None and connection in self.open:
-                self.owing[owes][connection] = time.monotonic()
+                self.owing[owes][connection] = None
+
+    def refused(self, connection: "Connection", reason: str, status: int = UNANSWERED, size: int = 0) -> None:
+        """Count, and log, that a connection is closed for a reason, with an answer of so many bytes or without one."""
+        self.measures.refused[reason] += 1
+        if self.log:
+            answered = {"status": status, "bytes": size, "seconds": time.monotonic() - connection.since}
+            log_line(connection.client, None, None, **answered, reason=reason)
 
     def drop(self, connection: "Connection", reason: str) -> None:
         """Close a connection at once, whatever has not been sent yet."""
-        self.measures.refused[reason] += 1
+        self.refused(connection, reason)
         self.forget(connection)
         connection.transport.abort()
 
@@ -80,12 +91,13 @@ class Register:
             await asyncio.sleep(SWEEP)
             now = time.monotonic()
             for kind, owing in self.owing.items():
-                for number, (connection, since) in enumerate(list(owing.items()), start=1):
+                for number, connection in enumerate(list(owing), start=1):
+                    since = connection.since
                     if now - since < self.times[kind]:
                         break
                     if number % AT_ONCE == 0:
                         await asyncio.sleep(0)
-                    if owing.get(connection) != since:
+                    if connection not in owing or connection.since != since:
                         continue  # It has paid meanwhile.
                     if kind == "idle":
                         connection.timeout_keep_alive_handler()
@@ -102,6 +114,7 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.owes: str | None = None
+        self.since = time.monotonic()  # When it began to owe that.
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -172,7 +185,7 @@ class Connection(H11Protocol):
     def _refuse(self, problem: Refused) -> None:
         """Answer by hand, before there is a request, and close."""
         status = http.HTTPStatus(problem.status)
-        self.register.measures.refused[f"{status.value} {status.phrase}"] += 1
+        self.register.refused(self, f"{status.value} {status.phrase}", status.value, len(problem.body))
         fields = problem.headers | {
             "content-type": "application/json",
             "content-length": str(len(problem.body)),

@@ -24,6 +24,8 @@ OPEN = ("/livez", "/healthz", "/v2/health/live", "/v2/health/ready")
 """What is answered without a token and under any name, for those who watch over the service."""
 HERE = ("localhost", "127.0.0.1", "::1")
 """Names of this machine. A page elsewhere may have its own name resolved to this machine, but cannot call it so."""
+UNANSWERED = 499
+"""What the log has for a status where there was no answer."""
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -58,7 +60,7 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, answered = time.perf_counter(), {"status": 499, "bytes": 0}
+        began, answered = time.perf_counter(), {"status": UNANSWERED, "bytes": 0}
 
         async def sending(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -78,7 +80,7 @@ class Gate:
             method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other"
             self.measures.answered(route, method, answered["status"], seconds)
             if self.log:
-                _log(scope, answered, seconds)
+                log_line(scope.get("client"), scope["method"], scope["path"][:200], **answered, seconds=seconds)
 
     def _problem(self, scope: Any) -> Refused | None:
         """Why a request is not answered."""
@@ -133,14 +135,14 @@ def _digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def _log(scope: Any, answered: dict[str, int], seconds: float) -> None:
+def log_line(client: Any, method: str | None, path: str | None, *, seconds: float, **answered: Any) -> None:
+    """Write a line of JSON on standard error about what was answered."""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "client": (scope.get("client") or ("",))[0],
-        "method": scope["method"],
-        "path": scope["path"][:200],
-        "status": answered["status"],
-        "bytes": answered["bytes"],
+        "client": (client or ("",))[0],
+        "method": method,
+        "path": path,
+        **answered,
         "seconds": round(seconds, 6),
     }
     print(json.dumps(line), file=sys.stderr, flush=True)

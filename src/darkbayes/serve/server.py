@@ -53,7 +53,8 @@ def serve(
         name: what the Open Inference Protocol calls the model; that of the folder or file if None.
         allow_hosts: names under which it may be called, and whose pages may ask. Without any, those of this machine if
             nobody else can reach it, or else all.
-        access_log: whether to write a line of JSON about each request on standard error.
+        access_log: whether to write a line of JSON about each request, and each connection that is closed without one,
+            on standard error.
         quiet: whether to say nothing but the address.
     """
     shipped = Shipped(path)
@@ -67,7 +68,7 @@ def serve(
         hosts = [*allow_hosts, *HERE, host] if local or allow_hosts else []
         limits = _within_files(limits)
         measures = Measures()
-        register = Register(limits, measures)
+        register = Register(limits, measures, access_log)
         pool = Processes(shipped, limits, name, workers)
         how: Any = {"name": name, "pool": pool, "measures": measures, "hosts": hosts, "token": token, "log": access_log}
         app = make_app(shipped, limits, connections=lambda: len(register.open), **how)
