@@ -8,6 +8,7 @@ weights, for the cost of a prediction does not depend on them. What is measured 
 ``python -m benchmarks.cluster WORKERS FOLDER``.
 """
 
+import logging
 import os
 import sys
 import tempfile
@@ -62,7 +63,7 @@ def measure(workers: int, folder: Path) -> float:
     from darkbayes.ray import predict
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:workers])
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     with tempfile.TemporaryDirectory() as scratch:
         predict(folder, folder / "few", Path(scratch) / "few", blocks=2)
