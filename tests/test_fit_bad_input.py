@@ -312,7 +312,7 @@ def test_a_run_folder_that_is_none_is_refused(command, tmp_path, refused):
     source = ["data.csv"] if command in ("predict", "evaluate") else []
     message = refused(command, "empty", *source)
     assert "empty" in message
-    assert "no run of `darkbayes fit`, or one that did not finish" in message or "no finished run" in message
+    assert "not a run of `darkbayes fit`, or one that did not finish" in message or "not a finished run" in message
     assert "nowhere is not there: name" in refused(command, "nowhere", *source)
     message = refused(command, "data.csv", *source)
     assert (

@@ -127,7 +127,7 @@ LOOP = helper.make_graph(
     [value("on", [], TensorProto.BOOL), value("next", None)],
 )
 REFUSED = {
-    "no ONNX file": (lambda: b"\x89PNG nothing of the kind", {}),
+    "not an ONNX file": (lambda: b"\x89PNG nothing of the kind", {}),
     r"2 inputs \(x, z\)": (lambda: made(inputs=[value("x", (1, 3, 8, 6)), value("z", (1,))]), {}),
     r"x \[1, 30\] is not an image": (lambda: made(shape=(1, 30)), {}),
     r"channels come last": (lambda: made(shape=(1, 8, 6, 3)), {}),

@@ -319,8 +319,8 @@ def test_a_csv_that_cannot_be_read_is_refused(houses, body, words):
         ([[True] * 8] * 8, "something else than numbers"),
         ([[256] * 8] * 8, "below 0 or above 255"),
         ("not base64!", "not base64"),
-        ("AAAA", "no PNG or JPEG"),
-        (picture((8, 8), "GIF"), "no PNG or JPEG"),
+        ("AAAA", "not a PNG or JPEG"),
+        (picture((8, 8), "GIF"), "not a PNG or JPEG"),
         (picture((5000, 5000)), "25,000,000 pixels"),
         (picture((80, 80))[:88], "is damaged"),
     ],
@@ -428,7 +428,7 @@ def test_it_listens_where_nobody_else_does(tmp_path):
             serve(folder, port=port)
     with pytest.raises(InvalidInput, match="port must lie in"):
         serve(folder, port=70_000)
-    with pytest.raises(InvalidInput, match="no address of this machine"):
+    with pytest.raises(InvalidInput, match="not an address of this machine"):
         serve(folder, host="no such host", port=0)
 
 
