@@ -1,11 +1,14 @@
-"""Steps a second of all chains of a distillation: two processes on two cores against one process on one core.
+"""Steps a second of all chains of a distillation, two processes on two cores against one process on one core; and by
+how much the student of several processes differs from that of one.
 
     darkbayes bench mesh          a few minutes, on a machine with two idle cores
 
 Both run the same distillation: eight chains on all rows of Boston housing and a student that makes as many updates as
 a chain makes steps, one after each or all of a turn after `TURN` of them, whose answers are exchanged at once. The
 process that is alone is pinned to one core, the two to one core each; they take turns, and the ratio is that of
-neighbours. What is measured is ``python -m benchmarks.mesh CORE SEED SECONDS OUT``.
+neighbours. What is measured is ``python -m benchmarks.mesh CORE OUT SEED SECONDS``. With ``mesh`` or ``alone`` in place
+of ``SECONDS`` it is what a student says of its rows, in units of the targets' spread, after a distillation on the mesh
+of all processes or on none: a short one, as chains are chaotic and rounding would tell in the end.
 """
 
 import os
@@ -22,23 +25,28 @@ from benchmarks.common import environment, median_row, python, say, with_bar
 from benchmarks.faults import WHOLE, end, free_port
 from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import read_json, write_json
+from darkbayes.runs import row
 
 CHAINS, HIDDEN = 8, (50, 50)
 TURN = 50
 LOOPS = ("chains alone", "chains and student", f"chains and student, a turn in {TURN} steps")
+SHARING, STEPS = (1, 2, 4), 2 * TURN
+"""How many processes have the same student, and the steps of each chain until then."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def rows(*, seed: int, quiet: bool, turns: int = 7, seconds: float = 5.0) -> list[dict[str, Any]]:
-    """Steps of all chains a second of one process and of two, and how many times as fast two are."""
+    """Steps of all chains a second of one process and of two, the ratio, and how alike students are."""
     if len(os.sched_getaffinity(0)) < 2:
         raise InvalidInput("this machine lends one core: the benchmark needs two")
     speeds: dict[int, list[list[float]]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(turns):
             for number in (1, 2) if turn % 2 else (2, 1):
-                speeds[number].append(measured(number, seed, seconds, Path(scratch)))
+                speeds[number].append(measured(number, Path(scratch), seed, seconds))
             say(f"turn {turn + 1}: {speeds[1][-1]} against {speeds[2][-1]} steps a second", quiet=quiet)
+        alone = np.array(measured(1, Path(scratch), seed, "alone"))
+        students = {number: np.array(measured(number, Path(scratch), seed, "mesh")) for number in SHARING}
     result = []
     for k, loop in enumerate(LOOPS):
         one, two = ([rates[k] for rates in speeds[number]] for number in (1, 2))
@@ -46,11 +54,14 @@ def rows(*, seed: int, quiet: bool, turns: int = 7, seconds: float = 5.0) -> lis
         result += [median_row(f"{loop}, 2 processes", "steps_per_s", two)]
         ratios = [fast / slow for slow, fast in zip(one, two, strict=True)]
         result += [with_bar(median_row(f"{loop}, 2 processes", "speedup", ratios), "at least", 1.7)]
+    for number, said in students.items():
+        name = f"student, {number} process{'es' if number > 1 else ''}"
+        result += [with_bar(row(name, "max_difference", [float(np.abs(said - alone).max())]), "at most", 1e-4)]
     return result
 
 
-def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float]:
-    """Steps a second of so many processes, each on a core of its own."""
+def measured(number: int, folder: Path, seed: int, what: float | str) -> list[float]:
+    """What so many processes measure, each on a core of its own as far as there are any."""
     cores, place = sorted(os.sched_getaffinity(0)), {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ONE_THREAD}
     if number > 1:
         place |= {"JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}", "JAX_NUM_PROCESSES": str(number)}
@@ -58,9 +69,8 @@ def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float
     try:
         for process in range(number):
             variables = environment(**place, **({"JAX_PROCESS_ID": str(process)} if number > 1 else {}))
-            command = python(
-                "-m", "benchmarks.mesh", str(cores[process % len(cores)]), str(seed), str(seconds), str(folder / "out")
-            )
+            core, out = str(cores[process % len(cores)]), str(folder / "out")
+            command = python("-m", "benchmarks.mesh", core, out, str(seed), str(what))
             with log.open("w") as lines:
                 processes.append(subprocess.Popen(command, stdout=lines, stderr=lines, env=variables))
         codes = [process.wait(WHOLE) for process in processes]
@@ -71,22 +81,42 @@ def measured(number: int, seed: int, seconds: float, folder: Path) -> list[float
     return read_json(folder / "out")
 
 
-def measure(seed: int, seconds: float) -> list[float]:
-    """What one of the processes measures: steps a second of all chains, of each loop."""
-    import jax
+def teacher_and_student(burn_in: int) -> tuple[Any, Any]:
+    """What is distilled into what."""
     import optax
 
     import darkbayes as db
-    from darkbayes.mesh import laid
-    from darkbayes.processes import agreed
 
     table: Any = db.data.load("boston")
     x, y = ((part - part.mean(axis=0)) / part.std(axis=0) for part in (table.x, table.y[:, None]))
     network, head = db.mlp(HIDDEN, 1), db.outcomes.GaussianHead()
     posterior = db.Posterior(network, db.outcomes.Gaussian(4.0), db.priors.GaussianPrior(1.0), num_data=len(x))
-    chain = db.mclmc_chain(posterior, x, y, burn_in=1_000_000, thin=TURN)
-    student = db.Student(db.mlp(HIDDEN, head.width), head, optax.adam(1e-3))
-    mesh = db.device_mesh()
+    chain = db.mclmc_chain(posterior, x, y, burn_in=burn_in, thin=TURN)
+    return chain, db.Student(db.mlp(HIDDEN, head.width), head, optax.adam(1e-3))
+
+
+def answers(seed: int, *, on_a_mesh: bool) -> list[float]:
+    """What a student says of the rows of its teacher."""
+    import jax
+
+    import darkbayes as db
+
+    chain, student = teacher_and_student(STEPS // 2)
+    how: Any = {"settings": db.Settings(CHAINS), "mesh": db.device_mesh() if on_a_mesh else None, "quiet": True}
+    done = db.distil(chain, student, db.queries.jitter(0.1), jax.random.key(seed), steps=STEPS, **how)
+    said: Any = db.predict_student(student, done.params, chain.inputs)
+    return np.concatenate([np.ravel(said.mean), np.ravel(said.std)]).tolist()
+
+
+def measure(seed: int, seconds: float) -> list[float]:
+    """What one of the processes measures: steps a second of all chains, of each loop."""
+    import jax
+
+    import darkbayes as db
+    from darkbayes.mesh import laid
+    from darkbayes.processes import agreed
+
+    (chain, student), mesh = teacher_and_student(1_000_000), db.device_mesh()
     often, seldom = (
         db.distillation(chain, student, db.queries.jitter(0.1), settings).on(mesh)
         for settings in (db.Settings(CHAINS), db.Settings(CHAINS, update_every=TURN, updates=TURN))
@@ -112,12 +142,13 @@ def measure(seed: int, seconds: float) -> list[float]:
 
 
 if __name__ == "__main__":
-    core, seed, seconds, out = sys.argv[1:]
+    core, out, seed, what = sys.argv[1:]
     os.sched_setaffinity(0, {int(core)})
     from darkbayes import processes
 
     if "JAX_PROCESS_ID" in os.environ:
         processes.join()
-    speeds = measure(int(seed), float(seconds))
+    students = what in ("mesh", "alone")
+    speeds = answers(int(seed), on_a_mesh=what == "mesh") if students else measure(int(seed), float(what))
     if processes.first():
         write_json(Path(out), speeds)
