@@ -79,6 +79,11 @@ class Fit:
     """what stands before decimals, a point or a comma; found out by default"""
     day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
     """whether 3/4/2021 is in April; found out by default"""
+    missing: Annotated[tuple[str, ...], value("TEXT ...", default=False)] = ()
+    """what cells say whose value is missing, beside empty ones: in columns of text all else are values then, such as NA
+    and None; "" if only empty cells are missing"""
+    transform: Annotated[Literal["auto", "none", "log"], value(None)] = "auto"
+    """whether a number is modelled as it is (none) or by its logarithm; by default as does better in a quick trial"""
     weights: Annotated[str | None, value("COLUMN", default=False)] = None
     """the column that says what each row counts for in training: 2 is as good as the row twice, 0 as no such row"""
     class_weight: Annotated[str | None, value("balanced", default=False)] = None
@@ -186,7 +191,18 @@ class Fit:
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        optional = (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
+        optional = (
+            *KINDS,
+            "decimal",
+            "day_first",
+            "missing",
+            "transform",
+            "network",
+            "backbone",
+            "memory",
+            *BACKBONE,
+            *LAYOUT,
+        )
         unsaid = {name for name in optional if said.get(name) in ((), None, AUTO)}
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
@@ -245,7 +261,19 @@ class Fit:
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         first = self.source[0]
         if first.is_dir() and not parts_in(first):
-            tables = ("memory", "target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT)
+            tables = (
+                "memory",
+                "target",
+                "ignore",
+                *KINDS,
+                "decimal",
+                "day_first",
+                "missing",
+                "transform",
+                "weights",
+                "class_weight",
+                *LAYOUT,
+            )
             self._refuse_given(tables, "a folder of images")
             if len(self.source) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
@@ -260,12 +288,10 @@ class Fit:
             how: Any = {name.removeprefix("backbone_"): getattr(self, name) or None for name in BACKBONE}
             backbone = load_backbone(self.backbone, images=files.size(MOST_SIDE), **how)
             return prepare_features(files, first, backbone, out, quiet=self.quiet, **split)
-        self._refuse_given(("backbone", *BACKBONE), "a table")
-        if self.network != AUTO:
-            raise InvalidInput(f"--network {self.network} does not apply to a table: leave it out")
+        self._refuse_given(("network", "backbone", *BACKBONE), "a table")
         if not self.target:
             raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
-        task: Any = {"task": self.task, "likelihood": self.likelihood}
+        task: Any = {"task": self.task, "likelihood": self.likelihood, "transform": self.transform}
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
         if (out / STORE).exists() or loaded_size(self.source) > memory:
@@ -279,7 +305,7 @@ class Fit:
 
     def _refuse_given(self, names: tuple[str, ...], source: str) -> None:
         for name in names:
-            if given := getattr(self, name):
+            if (given := getattr(self, name)) and given != AUTO:
                 shown = " ".join(map(str, given)) if isinstance(given, tuple) else given
                 raise InvalidInput(f"--{name.replace('_', '-')} {shown} does not apply to {source}: leave it out")
 
@@ -292,7 +318,7 @@ class Fit:
                 raise InvalidInput(f"{name!r} is named by --{kind} and by --{kinds[name]}: name it once")
         decimal: Any = self.decimal
         order = None if self.day_first == "auto" else self.day_first == "yes"
-        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order)
+        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order, self.missing or None)
 
 
 @dataclass(frozen=True)
@@ -464,7 +490,8 @@ class Export:
             raise InvalidInput(f"--int8 is for ONNX: leave out --{chosen[0]}")
         if self.on is not None and not self.int8:
             raise InvalidInput(f"--on {self.on} is what the loss of --int8 is measured on: add --int8 or leave it out")
-        common.require("onnx", *["torch"] * self.torch, *["onnxruntime", "pyarrow"] * (self.on is not None))
+        needed = {"onnx": ["onnx"], "torch": ["torch"], "safetensors": []}[chosen[0]]
+        common.require(*needed, *["onnxruntime", "pyarrow"] * (self.on is not None))
         common.check_run(self.folder)
         from darkbayes.fit import export_folder
 

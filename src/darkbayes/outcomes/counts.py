@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.base import AUTO, Choice
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import (
     MOMENTS,
@@ -149,7 +149,9 @@ class CountTarget(QuantityTarget):
         return f"{held}, of which large ones are rare: they are treated as counts"
 
     @classmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
         name, column = cls.only(columns)
         wrong = column.values[:1] if column.kind != "number" else column.values[~_countable(column.values)]
         if len(wrong):

@@ -297,6 +297,8 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
         ragged.append(row)
         return "skip"
 
+    # What a text says is for its reader: which texts are missing depends on what the column is.
+    numbers = any(map(pa.types.is_floating, types.values()))
     options = {"column_names": [str(k) for k in range(width)], "use_threads": False, "block_size": len(block.data) + 1}
     rows = pa.csv.read_csv(
         pa.BufferReader(block.data),
@@ -305,8 +307,8 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
         pa.csv.ConvertOptions(
             column_types={str(k): kind for k, kind in types.items()},
             include_columns=[str(k) for k in types],
-            null_values=sorted(MISSING),
-            strings_can_be_null=True,
+            null_values=sorted(MISSING) if numbers else [""],
+            strings_can_be_null=not numbers,
         ),
     )
     return rows, ragged
