@@ -4,6 +4,7 @@
 comment, or under it in a string.
 """
 
+import contextlib
 import dataclasses
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -170,6 +171,7 @@ class Fit:
         from darkbayes.progress import spoken
         from darkbayes.report import caution_lines, chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
+        from darkbayes.tables.decoding import read_again
         from darkbayes.tables.schema import TableSchema
 
         first = self.source[0]
@@ -181,8 +183,10 @@ class Fit:
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=time_budget, **chosen)
-        sha256 = " ".join(fingerprint(path) for path in self.source)
-        prepared = self._prepared(out, sha256)
+        with contextlib.ExitStack() as opened:
+            sources = tuple(opened.enter_context(read_again(path)) for path in self.source)
+            sha256 = " ".join(map(fingerprint, sources))
+            prepared = self._prepared(sources, out, sha256)
         if not isinstance(prepared.schema, TableSchema):
             data = prepared.train.x
             options, note = for_images(options, data.shape[1:], len(data), self.network)
@@ -242,7 +246,7 @@ class Fit:
             raise InvalidInput(f"--chains {self.chains} cannot be divided among {devices}: use --chains {more}")
         return device_mesh()
 
-    def _prepared(self, out: Path, sha256: str = "") -> Any:
+    def _prepared(self, sources: tuple[Path, ...], out: Path, sha256: str = "") -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone
         from darkbayes.fit import (
             MEMORY,
@@ -259,7 +263,7 @@ class Fit:
         from darkbayes.tables.reading import read_table
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
-        first = self.source[0]
+        first = sources[0]
         if first.is_dir() and not parts_in(first):
             tables = (
                 "memory",
@@ -275,7 +279,7 @@ class Fit:
                 *LAYOUT,
             )
             self._refuse_given(tables, "a folder of images")
-            if len(self.source) > 1:
+            if len(sources) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
             if self.task not in (AUTO, ClassTarget.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
@@ -290,16 +294,16 @@ class Fit:
             return prepare_features(files, first, backbone, out, quiet=self.quiet, **split)
         self._refuse_given(("network", "backbone", *BACKBONE), "a table")
         if not self.target:
-            raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
+            raise InvalidInput(f"--target is needed: which column of {self.source[0]} is to be predicted?")
         task: Any = {"task": self.task, "likelihood": self.likelihood, "transform": self.transform}
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
-        if (out / STORE).exists() or loaded_size(self.source) > memory:
+        if (out / STORE).exists() or loaded_size(sources) > memory:
             apart = ("weights", "class_weight", "distributed")
             self._refuse_given(apart, f"a table of more than {memory / 1e9:.3g} GB (--memory)")
             how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": layout}
-            return prepare_streamed(self.source, self.target, out, memory=memory, sha256=sha256, **how)
-        table = read_table(self.source, wishes=self._wishes(), **layout)
+            return prepare_streamed(sources, self.target, out, memory=memory, sha256=sha256, **how)
+        table = read_table(sources, wishes=self._wishes(), **layout)
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
