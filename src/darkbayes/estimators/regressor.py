@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -45,8 +45,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         day_first: whether 3/4/2021 is in April; None to find out.
         missing: what texts say that a value is missing, beside empty ones: in columns of text all others are values.
             None for the usual ones, such as "NA", "None", "?" and "-".
-        transform: what is modelled of the target: "none" for itself, "log" for its logarithm; "auto" for the one that
-            does better in a quick trial.
+        target_transform: what is modelled of the target: "none" for itself, "log" for its logarithm; "auto" for the one
+            that does better in a quick trial.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns: chains begin at
             draws that were kept, and find their settings and burn in anew; the student begins with its weights. What
@@ -67,7 +67,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
 
-    transform: str = AUTO
+    target_transform: Literal["auto", "none", "log"] = AUTO
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -100,7 +100,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         task = NumberTarget.task if self.likelihood is None else AUTO
         kind = OUTCOMES.kind(columns, task, [], self.likelihood)
         rows: Any = {"usable": np.arange(table.rows), "rows": split[0]}
-        how: Any = {"chosen": True, "transform": self.transform}
+        how: Any = {"chosen": True, "transform": self.target_transform}
         schema, _, self.notes_ = infer_schema(together, names, kind, **rows, **how)
         return self._learn(table, values, weights, schema, split)
 

@@ -119,8 +119,8 @@ def infer_schema(
     `chosen` the columns to predict from, one that counts the rows is read as well. `transform` is one of the kind's.
     """
     if transform not in (AUTO, *kind.transforms):
-        known = f"choose among {', '.join((AUTO, *kind.transforms))}" if kind.transforms else "leave it out"
-        raise InvalidInput(f"transform {transform!r} is not one for {kind.task}: {known}")
+        known = " or ".join((AUTO, *kind.transforms))
+        raise InvalidInput(f"the transform of the target of {kind.task} must be {known}, not {transform!r}")
     inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
     columns = target_columns(table, targets, usable)
     encoded = inputs.encode(frame_of(table, inputs, rows))

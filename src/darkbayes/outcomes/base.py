@@ -15,7 +15,7 @@ Nothing here loads JAX before `likelihood` or `head` is called.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from darkbayes.outcomes.guarantee import Guarantee, calibrated
 from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
-AUTO = "auto"  # The task that is found out.
+AUTO: Literal["auto"] = "auto"  # The task that is found out.
 DIGITS, MOST_DIGITS = 7, 17  # Significant digits of numbers in single precision, and in double.
 NOISE = (
     "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "

@@ -157,7 +157,7 @@ class CountTarget(QuantityTarget):
         if len(wrong):
             shown = repr(wrong[0]) if column.kind != "number" else f"{wrong[0]:g}"
             held = f"counts are whole numbers from 0, but {name!r} holds {shown}"
-            raise InvalidInput(f"{source}: {held}: correct it, or choose another task")
+            raise InvalidInput(f"{source}: {held}: correct it, or choose another task or likelihood")
         values = column.values[rows]
         if values.min() == values.max():
             raise InvalidInput(f"{source}: {name!r} is {values[0]:g} in every row: there is nothing to learn")
