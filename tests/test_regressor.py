@@ -289,7 +289,7 @@ def test_what_is_guessed_of_a_frame_can_be_said_and_is_kept(tmp_path: Path) -> N
     frame = pd.DataFrame(texts | {"area": [f"1,{k % 9}00" for k in rows]})
     price = 1.0 + np.asarray([text == "NA" for text in country])
     said: Any = {"decimal": ",", "day_first": True, "missing": [], "target_transform": "log"}
-    model = db.DistilledRegressor(**SMALL | said).fit(frame, price)
+    model = db.DistilledRegressor(**SMALL, **said).fit(frame, price)
     columns = {column.name: column for column in model.schema_.columns}
     assert columns["country"].categories == ("DE", "FR", "NA")
     assert columns["area"].high == 1.8

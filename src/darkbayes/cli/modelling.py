@@ -81,8 +81,8 @@ class Fit:
     day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
     """whether 3/4/2021 is in April; found out by default"""
     missing: Annotated[tuple[str, ...], value("TEXT ...", default=False)] = ()
-    """what cells say whose value is missing, beside empty ones: in columns of text all else are values then, such as NA
-    and None; "" if only empty cells are missing"""
+    """texts that say that a value is missing; in columns of text all others are values then, such as NA. By default the
+    usual ones, NA, None, ?, - and others; "" for none but empty cells"""
     transform: Annotated[Literal["auto", "none", "log"], value(None)] = "auto"
     """whether a number is modelled as it is (none) or by its logarithm; by default as does better in a quick trial"""
     weights: Annotated[str | None, value("COLUMN", default=False)] = None

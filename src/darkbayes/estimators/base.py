@@ -121,8 +121,7 @@ class DistilledEstimator(BaseEstimator):
             how: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
             columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
-        missing = self.missing if self.missing is None or isinstance(self.missing, str) else tuple(self.missing)
-        wishes = Wishes(self.kinds or {}, self.decimal, self.day_first, missing) if reset else None
+        wishes = Wishes(self.kinds or {}, self.decimal, self.day_first, self.missing) if reset else None
         table = from_columns(dict(zip(names, columns, strict=True)), source="X", wishes=wishes)
         for name, column in table.columns.items():
             if column.kind == "number" and np.isinf(column.values).any():

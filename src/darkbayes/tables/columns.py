@@ -30,7 +30,7 @@ class Table:
     """What it was read from, as people call it."""
     notes: tuple[str, ...] = ()
     """What there is to know about how it was read, in words."""
-    missing: tuple[str, ...] | None = None
+    missing: Sequence[str] | None = None
     """The texts that say that a value is missing, if somebody named them."""
 
     @property

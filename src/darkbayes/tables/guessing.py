@@ -63,7 +63,7 @@ class Wishes:
     """What stands before decimals, a point or a comma."""
     day_first: bool | None = None
     """Whether 3/4/2021 is in April."""
-    missing: tuple[str, ...] | None = None
+    missing: Sequence[str] | None = None
     """Texts that say that a value is missing, beside an empty one; in a column of text all others are values."""
 
     def __post_init__(self) -> None:
