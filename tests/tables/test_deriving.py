@@ -208,6 +208,15 @@ def test_what_counts_as_missing_in_text_is_told_and_can_be_said(source, missing,
     assert [text is None for text in frame["country"][:4].tolist()] == [missing is None, False, False, True]
 
 
+def test_categories_of_pandas_and_mixed_cells_are_read_by_what_they_say():
+    sizes, mixed = pd.cut(np.arange(40) % 8, 4), ["NA", MOMENT.date(), True, "small"] * 10
+    table = from_columns(pd.DataFrame({"size": sizes, "mixed": mixed, "y": np.arange(40) + 0.5}))
+    found = infer_schema(table, "y")
+    frame = frame_of(table, found.schema)
+    assert frame["size"].tolist() == [str(size) for size in sizes]
+    assert frame["mixed"][:4].tolist() == [None, "2021-03-04", "true", "small"]
+
+
 def test_what_counts_as_missing_is_told_of_columns_that_somebody_chose_and_of_targets():
     told = infer_schema(from_columns(GRADED, wishes=Wishes({"country": "category", "paid": "text"})), "y").notes
     assert sum("which is a guess (missing)" in note for note in told) == 3

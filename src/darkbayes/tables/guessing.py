@@ -149,10 +149,10 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     if pa.types.is_boolean(values.type):
         return Column("boolean", np.asarray(read_cells({name: values}, {name: ()})[0][name]))
     if is_text(values.type):
-        texts = trimmed(values)
+        texts = trimmed(values, wishes.gaps(text=False))
         try:
             # Most columns of numbers are nothing else, and need no look at each cell.
-            numbers = trimmed(values, wishes.gaps(text=False)).cast(pa.float64())
+            numbers = texts.cast(pa.float64())
             codes = pa.compute.match_substring_regex(texts, f"^{PADDED.pattern}$")
             odd = pa.compute.or_kleene(codes, pa.compute.is_nan(numbers))
             if wishes.decimal == ",":
@@ -161,7 +161,7 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
                 return Column("number", floats(numbers), cells=values)
         except pa.ArrowInvalid:
             pass
-        return column_of_texts(name, *coded(texts), values, place, wishes)
+        return column_of_texts(name, *coded(trimmed(values)), values, place, wishes)
     if not pa.types.is_temporal(values.type):
         return _strange(name, str(values.type))
     clock = pa.types.is_time(values.type)
@@ -176,8 +176,8 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     """A column from an array or a pandas series: of whatever Python holds."""
     if str(values.dtype) == "category":
         # Whoever declares categories means them, be they numbers.
-        cells = np.asarray(values.astype(object))
-        return Column("text", objects(text_of(value, wishes.gaps(text=True)) for value in cells), cells=cells)
+        cells = objects(text_of(value, EMPTY) for value in np.asarray(values.astype(object)))
+        return Column("text", objects(text_of(text, wishes.gaps(text=True)) for text in cells), cells=cells)
     if values.dtype.kind in "iuf":
         # What pandas has for a missing number is none to numpy.
         values = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "iloc") else values
@@ -230,7 +230,7 @@ def column_of_texts(
 
     def as_text(kind: Any = "text", note: str = "", read: Callable[[str], str] = str) -> Column:
         names = objects(None if text is None or text in said else read(text) for text in texts)
-        return Column(kind, names[codes], note=note, cells=cells)
+        return Column(kind, names[codes], note=note, cells=objects(texts)[codes])
 
     padded = next((text for text in there if PADDED.fullmatch(text)), None)
     if padded is not None:
