@@ -53,7 +53,7 @@ def rows(*, seed: int, quiet: bool, turns: int = 3, seconds: float = 5.0) -> lis
     with tempfile.TemporaryDirectory() as scratch:
         for turn in range(turns):
             for number in PROCESSES:
-                rates[number].append(measured(number, seed, seconds, Path(scratch)))
+                rates[number].append(measured(number, Path(scratch), seed, seconds))
             say(f"turn {turn + 1} of {turns}", quiet=quiet)
     # Seconds of a turn of all chains: alone, and with the student's.
     alone, together = ({number: CHAINS / np.asarray(rates[number])[:, k] for number in PROCESSES} for k in (0, 1))

@@ -54,6 +54,7 @@ STREETS = TableSchema(
         Marked("area", ",", "."),
     ),
 )
+NAMED = replace(STREETS, missing=("", "?", "Red"))
 RENT = NumberTarget("rent", "log", center=1.0, scale=0.5, low=1.0, high=9.0)
 PAIR = TableSchema(HOUSES.columns, SeveralTarget((PRICE, RENT)))
 PLANE = TableSchema((number("east", -3, 3), number("north", -2, 2)), ClassTarget("side", ("false", "true"), "boolean"))
@@ -72,6 +73,7 @@ SCHEMAS: dict[str, Schema] = {
     "flowers": FLOWERS,
     "pair": PAIR,
     "streets": STREETS,
+    "named": NAMED,
     "plane": PLANE,
     "field": FIELD,
     "digits": DIGITS,

@@ -162,7 +162,7 @@ def test_a_missing_library_is_named_before_anything_is_written(tmp_path, capsys,
     with pytest.raises(SystemExit) as stop:
         reproduce("toy2d", tmp_path / "run")
     assert stop.value.code == 2
-    assert "jinja2 is not installed: pip install 'darkbayes[all]'" in capsys.readouterr().err
+    assert "jinja2 is not installed: pip install 'darkbayes[table]'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

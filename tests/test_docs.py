@@ -83,7 +83,7 @@ def lay(command: Fit) -> None:
         return  # It is the reader's own.
     name = "-".join([first.stem, *command.target]) if command.target else first.resolve().name
     out = command.out or Path("runs") / name
-    prepared = command._prepared(out)
+    prepared = command._prepared(command.source, out)
     schema = prepared.schema
     options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=command.head)
     student = make_student(schema.target, options, updates=1)

@@ -199,6 +199,23 @@ ARGUMENTS = {
         ["--target", "y", "--task", "classification"],
         "classification predicts classes, but 'y' holds the number 0.5: choose the task regression (--task regression)",
     ),
+    "a likelihood of counts for numbers": (
+        ["--target", "y", "--likelihood", "poisson"],
+        "counts are whole numbers from 0, but 'y' holds 0.5: correct it, or choose another task or likelihood",
+    ),
+    "a transform that is none": (["--target", "y", "--transform", "root"], "--transform"),
+    "a logarithm of classes": (
+        ["--target", "a", "--task", "classification", "--transform", "log"],
+        "the transform of the target of classification must be auto, not 'log'",
+    ),
+    "a logarithm of zero": (
+        ["--target", "b", "--task", "regression", "--transform", "log"],
+        "data.csv: 'b' holds 0, which has no logarithm: choose another transform (--transform none)",
+    ),
+    "a missing value that is a number": (
+        ["--target", "y", "--missing", "?", "-999"],
+        "missing must name texts that are no numbers and no truth values, not '-999': leave these cells empty",
+    ),
     "a number that is none": (["--target", "y", "--chains", "many"], "many"),
     "a file to write into": (["--target", "y", "--out", "data.csv"], "data.csv is a file: choose a folder"),
     "a folder of other things": (
@@ -227,6 +244,27 @@ def test_an_argument_that_cannot_be_is_refused(name, tmp_path, refused):
     assert message in refused("fit", "data.csv", *arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["z", "--likelihood", "poisson"], "likelihood 'poisson' is for counts, but 'z' holds 'so': leave"),
+        (
+            ["y", "z", "--likelihood", "one-noise"],
+            "likelihood 'one-noise' is for regression, but 'z' holds 'so': leave",
+        ),
+        (
+            ["y", "z", "--task", "regression"],
+            "several targets must be numbers, but 'z' holds 'so': predict it by itself",
+        ),
+        (["y", "z"], "several targets must all be numbers, but 'z' holds 'so': predict it by itself"),
+        (["y", "b", "--task", "counts"], "counts predicts one column, not 'y', 'b': name one target"),
+    ],
+)
+def test_a_target_of_another_kind_is_refused_with_its_value(arguments, message, tmp_path, refused):
+    (tmp_path / "data.csv").write_text(table(lambda k: f"{7 * k % 11},{k % 5},{k}.5,so", header="a,b,y,z"))
+    assert message in refused("fit", "data.csv", "--target", *arguments)
+
+
 def test_a_source_that_is_not_there_is_refused(refused):
     assert "nowhere.csv does not exist: name a file" in refused("fit", "nowhere.csv", "--target", "y")
     assert "nowhere does not exist" in refused("fit", "nowhere")
@@ -238,6 +276,7 @@ def test_a_folder_without_images_is_refused(tmp_path, refused):
     assert "--target y does not apply to a folder of images: leave it out" in refused("fit", "photos", "--target", "y")
     assert "--ignore a b does not apply to a folder" in refused("fit", "photos", "--ignore", "a", "b")
     assert "--task regression does not apply to a folder" in refused("fit", "photos", "--task", "regression")
+    assert "--transform log does not apply to a folder" in refused("fit", "photos", "--transform", "log")
 
 
 @pytest.mark.parametrize("backbone", [(), ("--backbone", "nowhere.onnx")])

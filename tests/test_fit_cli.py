@@ -1,11 +1,16 @@
 """The commands for one's own data from end to end, on two small tables that are fitted once."""
 
 import csv
+import gc
+import gzip
 import json
 import math
 import os
+import re
 import subprocess
 import sys
+import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +21,7 @@ import pytest
 import shipped_models
 import short_fits
 from darkbayes import cli
+from darkbayes.errors import InvalidInput
 from darkbayes.fit import folder, load_folder, prepare_table
 from darkbayes.predict import predict_student
 from darkbayes.shipped import Shipped
@@ -309,6 +315,60 @@ def test_missing_and_unknown_categories_are_predicted(kinds, tmp_path, capsys):
     )
 
 
+def as_json_lines(content: bytes) -> bytes:
+    rows = csv.DictReader(content.decode().splitlines())
+    told = ({name: cell or None for name, cell in row.items()} for row in rows)
+    return "\n".join(json.dumps(row) for row in told).encode()
+
+
+@pytest.mark.parametrize("form", [bytes, gzip.compress, as_json_lines])
+def test_a_pipe_is_read_as_a_file_of_its_content_is(kinds, form, tmp_path, capsys, monkeypatch):
+    content, pipe, copies = form(kinds.source.read_bytes()), tmp_path / "pipe", tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_bytes(content)
+
+    def said(*command: Any) -> list[str]:
+        answers = []
+        for source in (tmp_path / "file", pipe):
+            feeding = threading.Thread(target=pipe.write_bytes, args=(content,))
+            if source == pipe:
+                feeding.start()
+            shown, told = captured(capsys, *(source if part is Path else part for part in command))
+            answers.append((shown + told).replace(str(source), "SOURCE").replace(source.name, "SOURCE"))
+            if source == pipe:
+                feeding.join()
+        gc.collect()
+        assert not list(copies.iterdir())
+        return answers
+
+    for command in (
+        ("predict", kinds.out, Path),
+        ("evaluate", kinds.out, Path, "--json"),
+        ("suggest", kinds.out, Path, "-n", "3"),
+    ):
+        one, other = said(*command)
+        assert one == other
+        assert one
+    fits = []
+    monkeypatch.setattr("darkbayes.fit.fit_folder", lambda *given, **how: fits.append(given[:2]) or {})
+    one, other = said("fit", Path, "--target", "kind", "--out", tmp_path / "run")
+    assert one == other
+    (one, ours), (other, theirs) = fits
+    np.testing.assert_array_equal(one.train.x, other.train.x)
+    assert one.schema == other.schema
+    assert ours == theirs | {"source": "file"}
+    assert theirs["source"] == "pipe"
+
+
+def test_what_is_wrong_in_a_pipe_is_said_by_its_name(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    threading.Thread(target=pipe.write_bytes, args=(b'[{"a": 1},',)).start()
+    with pytest.raises(InvalidInput, match=re.escape(f"{pipe} is not valid JSON from line 1")):
+        read_table(pipe)
+
+
 @pytest.mark.parametrize("name", ["prices", "kinds"])
 def test_an_exported_student_says_what_the_student_of_the_folder_says(name, request, tmp_path, capsys):
     run = request.getfixturevalue(name)
@@ -340,9 +400,13 @@ def test_eight_bits_tell_what_they_lose(prices, tmp_path, capsys):
     assert f"by {abs(loss):.1g}"[:6] in shown or abs(loss) < 1e-4
 
 
-def test_weights_are_exported_by_name_and_for_pytorch(prices, tmp_path, capsys):
+def test_weights_are_exported_by_name_and_for_pytorch_without_onnx(prices, tmp_path, capsys, monkeypatch):
     from safetensors.numpy import load_file
 
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(SystemExit):
+        cli.main(["export", str(prices.out), "-o", str(tmp_path / "own.onnx")])
+    assert "onnx is not installed: pip install 'darkbayes[table]'" in capsys.readouterr().err
     captured(capsys, "export", prices.out, "--safetensors", "-o", tmp_path / "own.safetensors")
     assert sum(array.size for array in load_file(tmp_path / "own.safetensors").values()) == 2 * 8 + 8 + 8 * 3 + 3
     with pytest.raises(SystemExit):

@@ -30,6 +30,8 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 SCHEMA = shipped_models.STREETS
+SCHEMAS = {"streets": SCHEMA, "named": shipped_models.NAMED}
+"""The second names the texts that say that a value is missing."""
 NAMES = list(SCHEMA.wanted)
 REFUSED = "refused"
 CSV = {"content-type": "text/csv", "accept": "text/csv"}
@@ -51,9 +53,9 @@ NUMBERS = (
 PLAIN = TEXTS | TEXTS | NUMBERS | st.booleans() | st.none()
 
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory) -> Shipped:
-    return Shipped(shipped_models.write(tmp_path_factory.mktemp("streets"), "streets"))
+@pytest.fixture(scope="module", params=SCHEMAS)
+def shipped(request, tmp_path_factory) -> Shipped:
+    return Shipped(shipped_models.write(tmp_path_factory.mktemp("streets"), request.param))
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +84,8 @@ def tried(read: Callable[[], Any]) -> Any:
     return REFUSED
 
 
-def from_file(content: bytes, target: bool = False) -> Frame:
-    (batch,) = read_batches(content, SCHEMA, target=target)
+def from_file(content: bytes, schema: Any = SCHEMA, target: bool = False) -> Frame:
+    (batch,) = read_batches(content, schema, target=target)
     return batch.frame
 
 
@@ -117,15 +119,15 @@ def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
     # Most cells are plain, so that not every row is refused for one of them.
     good = (3, 0.5, "red", "true", "3.4.2021 12:30", "1.234,5")
     row = {name: cell if k in odd else good[k] for k, (name, cell) in enumerate(zip(NAMES, cells, strict=True))}
-    content = as_csv(row)
-    frame = tried(lambda: from_file(content))
+    content, schema = as_csv(row), shipped.schema
+    frame = tried(lambda: from_file(content, schema))
     texts = {name: [written(name, value)] for name, value in row.items()}
     frames = {
-        "evaluate": tried(lambda: from_file(as_csv(row | {"price": 3}), target=True)),
-        "values": tried(lambda: frame_of(from_columns({name: [value] for name, value in row.items()}), SCHEMA)),
-        "texts": tried(lambda: frame_of(from_columns(texts), SCHEMA)),
-        "pandas": tried(lambda: frame_of(from_columns(pd.DataFrame(texts)), SCHEMA)),
-        "strings": tried(lambda: frame_of(from_columns(pd.DataFrame(texts, dtype="string")), SCHEMA)),
+        "evaluate": tried(lambda: from_file(as_csv(row | {"price": 3}), schema, target=True)),
+        "values": tried(lambda: frame_of(from_columns({name: [value] for name, value in row.items()}), schema)),
+        "texts": tried(lambda: frame_of(from_columns(texts), schema)),
+        "pandas": tried(lambda: frame_of(from_columns(pd.DataFrame(texts)), schema)),
+        "strings": tried(lambda: frame_of(from_columns(pd.DataFrame(texts, dtype="string")), schema)),
     }
     assert {name: known(other) for name, other in frames.items()} == dict.fromkeys(frames, known(frame)), row
     expected = means(shipped, frame)
@@ -135,21 +137,24 @@ def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
         if "Infinity" not in json.dumps([value for value in row.values() if not isinstance(value, str)]):
             assert answered(client, json.dumps(body).encode(), "application/json") == expected, row
     if frame is not REFUSED:
-        np.testing.assert_array_equal(SCHEMA.encode(frame), SCHEMA.encode(frames["values"]))
+        np.testing.assert_array_equal(schema.encode(frame), schema.encode(frames["values"]))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-@given(columns=st.tuples(*[st.lists(TEXTS, min_size=3, max_size=3)] * len(NAMES)))
-def test_what_a_row_is_does_not_depend_on_the_rows_beside_it(tmp_path_factory, columns):
+@given(
+    columns=st.tuples(*[st.lists(TEXTS, min_size=3, max_size=3)] * len(NAMES)),
+    schema=st.sampled_from([*SCHEMAS.values()]),
+)
+def test_what_a_row_is_does_not_depend_on_the_rows_beside_it(tmp_path_factory, columns, schema):
     path = tmp_path_factory.mktemp("files")
     rows = [dict(zip(NAMES, cells, strict=True)) for cells in zip(*columns, strict=True)]
-    alone = [tried(lambda row=row: from_file(as_csv(row))) for row in rows]
+    alone = [tried(lambda row=row: from_file(as_csv(row), schema)) for row in rows]
     good = [k for k, frame in enumerate(alone) if frame is not REFUSED]
     content = b"".join([as_csv(rows[0]), *(as_csv(row).partition(b"\n")[2] for row in rows[1:])])
     (path / "t.csv").write_bytes(content)
     pq.write_table(pa.table(dict(zip(NAMES, columns, strict=True))), path / "t.parquet")
     for file in (path / "t.csv", path / "t.parquet"):
-        batches = read_batches(file, SCHEMA, on_bad="skip")
+        batches = read_batches(file, schema, on_bad="skip")
         together = [
             known({name: column[[k]] for name, column in part.frame.items()})
             for part in batches
@@ -159,10 +164,10 @@ def test_what_a_row_is_does_not_depend_on_the_rows_beside_it(tmp_path_factory, c
         assert batches.num_bad == 3 - len(good)
         table = read_table(file)
         for k, frame in enumerate(alone):
-            assert known(tried(lambda table=table, k=k: frame_of(table, SCHEMA, np.asarray([k])))) == known(frame)
+            assert known(tried(lambda table=table, k=k: frame_of(table, schema, np.asarray([k])))) == known(frame)
     whole = from_columns(dict(zip(NAMES, columns, strict=True)))
     for k, frame in enumerate(alone):
-        assert known(tried(lambda k=k: frame_of(whole, SCHEMA, np.asarray([k])))) == known(frame)
+        assert known(tried(lambda k=k: frame_of(whole, schema, np.asarray([k])))) == known(frame)
 
 
 @pytest.mark.parametrize("name", shipped_models.PROMISED)

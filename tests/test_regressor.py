@@ -259,6 +259,9 @@ def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
         ({"hidden": 50}, None, None, r"hidden must be a sequence of widths such as \(50,\), not 50"),
         ({"chains": 0}, None, None, r"chains must be a whole number of at least 1, not 0"),
         ({"time_budget": -1}, None, None, r"time_budget \(in seconds, None for no limit\) must be a positive number"),
+        ({"target_transform": "root"}, None, None, r"regression must be auto or none or log, not 'root'"),
+        ({"missing": "NA"}, None, None, r"missing must be a list of texts, not 'NA'"),
+        ({"decimal": ";"}, None, None, r"decimal must be a point or a comma, not ';'"),
         ({"max_steps": 0.5}, None, None, r"max_steps \(None for no limit\) must be a whole number"),
         ({}, None, [1.0] * 12, r"'y' is 1 in every row: there is nothing to learn"),
         (
@@ -277,6 +280,29 @@ def test_what_cannot_be_used_is_named(settings: dict[str, Any], X: Any, y: Any, 
     X = rng.normal(size=(12, 2)) if X is None else X
     with pytest.raises(ValueError, match=message):
         db.DistilledRegressor(**SMALL | settings).fit(X, rng.normal(size=len(X)) if y is None else y)
+
+
+def test_what_is_guessed_of_a_frame_can_be_said_and_is_kept(tmp_path: Path) -> None:
+    rows = range(40)
+    country = [("NA", "DE", "FR")[k % 3] for k in rows]
+    texts = {"country": country, "sold": [f"{k % 12 + 1}/{k % 7 + 1}/2021" for k in rows]}
+    frame = pd.DataFrame(texts | {"area": [f"1,{k % 9}00" for k in rows]})
+    price = 1.0 + np.asarray([text == "NA" for text in country])
+    said: Any = {"decimal": ",", "day_first": True, "missing": [], "target_transform": "log"}
+    model = db.DistilledRegressor(**SMALL, **said).fit(frame, price)
+    columns = {column.name: column for column in model.schema_.columns}
+    assert columns["country"].categories == ("DE", "FR", "NA")
+    assert columns["area"].high == 1.8
+    assert model.schema_.sources[0].day_first
+    assert model.schema_.target.transform == "log"
+    assert not [note for note in model.notes_ if "guess" in note or "quick trial" in note]
+    assert (model.predict(frame)[::3] > model.predict(frame)[1::3].max()).all()
+    model.save(tmp_path / "model.safetensors")
+    again = db.DistilledRegressor.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    shipped = Shipped(tmp_path / "student.onnx", content=model.to_onnx())
+    prediction: Any = shipped.predict(frame_of(from_columns(frame), shipped.schema))
+    np.testing.assert_allclose(prediction.aim[:, 0], model.predict(frame), rtol=1e-4)
 
 
 def test_rows_that_count_are_a_column_like_any_other() -> None:

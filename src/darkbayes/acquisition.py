@@ -23,6 +23,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.shipped import Shipped
+from darkbayes.tables.decoding import read_again
 from darkbayes.tables.opening import Layout
 from darkbayes.tables.reading import rows_at
 from darkbayes.tables.schema import TableSchema
@@ -86,23 +87,25 @@ def suggest(
     """
     number = require_count("number of rows to suggest (-n)", number)
     shipped = student if isinstance(student, Shipped) else Shipped(student)
-    target, batches = shipped.schema.target, shipped.batches(pool, on_bad=on_bad, **layout)
     most = max(CANDIDATES * number, LEAST_CANDIDATES) if batch_aware else number
-    candidates = Candidates(most)
-    with progress_bar("looking", None, quiet=quiet, unit="rows") as show_progress:
-        for batch in batches:
-            doubt = target.doubt(shipped.predict(batch.inputs))
-            candidates.add(doubt, shipped.schema.encode(batch.inputs), batch.places)
-            show_progress(batches.num_rows, total=batches.estimate)
-    if not len(candidates.doubt):
-        raise InvalidInput(f"{pool} has no row that can be read: correct its rows")
-    choice = choose(candidates.doubt, candidates.inputs, number) if batch_aware else np.arange(len(candidates.doubt))
-    places, notes = candidates.places[choice], list(batches.notes)
-    if len(choice) < number:
-        notes.append(f"{number} rows were asked for, but the pool has {len(choice)} that differ for the model")
-    table = isinstance(shipped.schema, TableSchema)
-    rows = rows_at(pool, places.tolist(), **layout) if table else {}
-    return Suggestions(places, batches.unit, target.measure, candidates.doubt[choice], rows, notes)
+    candidates, target = Candidates(most), shipped.schema.target
+    # The rows are read twice: those that are chosen come whole.
+    with read_again(Path(pool)) as path:
+        batches = shipped.batches(path, on_bad=on_bad, **layout)
+        with progress_bar("looking", None, quiet=quiet, unit="rows") as show_progress:
+            for batch in batches:
+                doubt = target.doubt(shipped.predict(batch.inputs))
+                candidates.add(doubt, shipped.schema.encode(batch.inputs), batch.places)
+                show_progress(batches.num_rows, total=batches.estimate)
+        if not len(candidates.doubt):
+            raise InvalidInput(f"{pool} has no row that can be read: correct its rows")
+        chosen = choose(candidates.doubt, candidates.inputs, number) if batch_aware else slice(None)
+        places, doubt, notes = candidates.places[chosen], candidates.doubt[chosen], list(batches.notes)
+        if len(places) < number:
+            notes.append(f"{number} rows were asked for, but the pool has {len(places)} that differ for the model")
+        table = isinstance(shipped.schema, TableSchema)
+        rows = rows_at(path, places.tolist(), **layout) if table else {}
+    return Suggestions(places, batches.unit, target.measure, doubt, rows, notes)
 
 
 class Candidates:

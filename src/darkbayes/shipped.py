@@ -126,6 +126,9 @@ class Shipped:
         Args:
             encoded: what the network reads, ``[rows, width]``: rows that the schema encodes, or standardised features
                 of images, on which the backbone need not run again.
+
+        Returns:
+            The prediction of each row.
         """
         if (content := from_encoded(self._content, encoded.shape[1])) is None:
             raise InvalidInput(f"{self.path} does not say where its network begins: give rows or images as they are")

@@ -194,6 +194,17 @@ KINDS = {
     "truth": Kind(
         "truth in several spellings", file("t.csv", beside(new=["yes", "No", "Y", "true"] * (ROWS // 4))), whole=False
     ),
+    "gaps": Kind(
+        "`NA` or `-` in a column of text",
+        file("t.csv", beside(land=["NA", "DE", "-", "FR"] * (ROWS // 4))),
+        whole=False,
+    ),
+    "no gaps": Kind(
+        "the same with `--missing -`",
+        file("t.csv", beside(land=["NA", "DE", "-", "FR"] * (ROWS // 4))),
+        wishes=Wishes(missing=("-",)),
+        whole=False,
+    ),
     "stray": Kind("numbers with words among them", file("t.csv", beside(size=["big", *TRUTH["size"][1:]]))),
     "contradiction": Kind("numbers with both marks", file("t.csv", beside(size=["1,5", "1.25", *["3"] * (ROWS - 2)]))),
     "damaged": Kind("a packed file that is damaged", file("t.csv.gz", gzip.compress(text(PLAIN))[:-20])),

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,6 +145,92 @@ def test_what_somebody_says_of_a_column_is_done_or_refused(write):
         read_table(path, wishes=Wishes({"nam": "text"}))
     with pytest.raises(InvalidInput, match="must be one of number, category, date, text, not 'words'"):
         Wishes({"name": "words"})
+
+
+GRADED = pd.DataFrame(
+    {
+        "country": ["NA", "DE", "FR", None] * 15,
+        "grade": ["None", "A", "-"] * 20,
+        "paid": ["yes", "no", "?"] * 20,
+        "size": [str(k % 7) if k % 5 else "NA" for k in range(60)],
+        "y": np.arange(60) + 0.5,
+    }
+)
+
+
+def as_file(name: str, folder: Any) -> Any:
+    if name == "csv":
+        GRADED.to_csv(folder / "t.csv", index=False)
+    elif name == "parquet":
+        GRADED.to_parquet(folder / "t.parquet")
+    return folder / f"t.{name}"
+
+
+SOURCES = {
+    "csv": lambda folder, wishes: read_table(as_file("csv", folder), wishes=wishes),
+    "parquet": lambda folder, wishes: read_table(as_file("parquet", folder), wishes=wishes),
+    "pandas": lambda folder, wishes: from_columns(GRADED, wishes=wishes),
+    "categories": lambda folder, wishes: from_columns(GRADED.astype({"country": "category"}), wishes=wishes),
+    "pyarrow": lambda folder, wishes: from_columns(pa.table(GRADED), wishes=wishes),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("missing", "countries", "grades", "paid"),
+    [
+        (None, "DE FR", "A", "no yes"),
+        ((), "DE FR NA", "- A None", "? no yes"),
+        ((" ? ",), "DE FR NA", "- A None", "no yes"),
+        (("A", "-"), "DE FR NA", "None", "? no yes"),
+    ],
+)
+def test_what_counts_as_missing_in_text_is_told_and_can_be_said(source, missing, countries, grades, paid, tmp_path):
+    table = SOURCES[source](tmp_path, Wishes(missing=missing))
+    found = infer_schema(table, "y")
+    known = {column.name: " ".join(column.categories) for column in found.schema.categories}
+    assert known == {"country": countries, "grade": grades, "paid": paid}
+    # What is missing in a column of numbers is no number, whatever it means elsewhere.
+    assert [(column.name, column.flagged) for column in found.schema.numbers] == [("size", True)]
+    said = {"country": "'NA' (15 cells)", "grade": "'None' (20 cells), '-' (20 cells)", "paid": "'?' (20 cells)"}
+    where = ((name, f"is taken to be missing where it says {texts}") for name, texts in said.items())
+    told = [] if missing is not None else [f"{name!r} {what}, which is a guess (missing)" for name, what in where]
+    assert [note for note in found.notes if note.endswith("(missing)")] == told
+    # Whoever reads by the schema, stored and restored, reads the same, and needs to be told nothing.
+    schema = schema_from_dict(json.loads(json.dumps(schema_to_dict(found.schema))))
+    frame = frame_of(table, schema)
+    (batch,) = read_batches(as_file("csv", tmp_path), schema)
+    (packed,) = read_batches(as_file("parquet", tmp_path), schema)
+    for other in (batch.frame, packed.frame, frame_of(from_columns(GRADED), schema)):
+        for name, values in frame.items():
+            np.testing.assert_array_equal(np.asarray(other[name]), values, err_msg=name)
+    np.testing.assert_array_equal(schema.encode(batch.frame), schema.encode(frame))
+    assert [text is None for text in frame["country"][:4].tolist()] == [missing is None, False, False, True]
+
+
+def test_categories_of_pandas_and_mixed_cells_are_read_by_what_they_say():
+    sizes, mixed = pd.cut(np.arange(40) % 8, 4), ["NA", MOMENT.date(), True, "small"] * 10
+    table = from_columns(pd.DataFrame({"size": sizes, "mixed": mixed, "y": np.arange(40) + 0.5}))
+    found = infer_schema(table, "y")
+    frame = frame_of(table, found.schema)
+    assert frame["size"].tolist() == [str(size) for size in sizes]
+    assert frame["mixed"][:4].tolist() == [None, "2021-03-04", "true", "small"]
+
+
+def test_what_counts_as_missing_is_told_of_columns_that_somebody_chose_and_of_targets():
+    told = infer_schema(from_columns(GRADED, wishes=Wishes({"country": "category", "paid": "text"})), "y").notes
+    assert sum("which is a guess (missing)" in note for note in told) == 3
+    found = infer_schema(from_columns(GRADED.drop(columns="y")), "country")
+    assert found.schema.target.classes == ("DE", "FR")
+    assert "'country' is taken to be missing where it says 'NA' (15 cells), which is a guess (missing)" in found.notes
+    found = infer_schema(from_columns(GRADED.drop(columns="y"), wishes=Wishes(missing=())), "country")
+    assert found.schema.target.classes == ("DE", "FR", "NA")
+
+
+@pytest.mark.parametrize("missing", [("12",), (" 1e3",), ("True",), (3,), "NA"])
+def test_a_missing_value_is_said_by_texts_that_nothing_else_says(missing):
+    with pytest.raises(InvalidInput, match="missing must"):
+        Wishes(missing=missing)
 
 
 def test_the_command_line_says_what_contradicts_itself(write, capsys):

@@ -91,7 +91,10 @@ def require(*modules: str) -> None:
     """Refuse to begin what would fail at its end for want of an optional library."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        raise InvalidInput(f"{', '.join(missing)} is not installed: pip install 'darkbayes[all]'")
+        from darkbayes.cli.doctor import extras_with  # It needs this file.
+
+        extras = f"[{','.join(names)}]" if (names := extras_with(missing)) else ""
+        raise InvalidInput(f"{', '.join(missing)} is not installed: pip install 'darkbayes{extras}'")
 
 
 def show(results: dict, as_json: bool, names: Any = None) -> None:

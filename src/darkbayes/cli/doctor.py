@@ -4,7 +4,7 @@ import importlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,8 +25,13 @@ EXTRAS = {
     "torch": (("torch",), "students as PyTorch modules: export --torch"),
     "hmc": (("numpyro",), "NUTS as a teacher, and the paper's small experiments"),
     "flax": (("flax",), "networks that are written in Flax"),
+    "cluster": (
+        ("ray", "pyspark", "pandas", "pyarrow", "pillow", "onnx", "onnxruntime"),
+        "predictions on Ray and on Spark",
+    ),
 }
 """What each extra installs, and what for."""
+CALLED = {"PIL": "pillow", "sklearn": "scikit-learn"}  # Packages whose modules have other names.
 GPU = Path("/dev/nvidia0")
 
 
@@ -52,6 +57,18 @@ def extras() -> dict[str, dict[str, Any]]:
         name: {"for": purpose, "missing": [one for one in needed if not installed(one)]}
         for name, (needed, purpose) in EXTRAS.items()
     }
+
+
+def extras_with(modules: Sequence[str]) -> list[str]:
+    """The extras that install some modules: one that has them all, else the first that has each.
+
+    >>> extras_with(["onnx", "sklearn"]), extras_with(["onnx", "torch"])
+    (['table'], ['table', 'torch'])
+    """
+    names = [CALLED.get(module, module) for module in modules]
+    having = [[extra for extra, (needed, _) in EXTRAS.items() if name in needed] for name in names]
+    every = [extra for extra in EXTRAS if all(extra in extras for extras in having)]
+    return every[:1] or list(dict.fromkeys(extras[0] for extras in having if extras))
 
 
 def devices() -> list[str]:

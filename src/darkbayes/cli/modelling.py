@@ -4,6 +4,7 @@
 comment, or under it in a string.
 """
 
+import contextlib
 import dataclasses
 import math
 from dataclasses import asdict, dataclass
@@ -80,6 +81,11 @@ class Fit:
     """the decimal mark, a point or a comma; detected by default"""
     day_first: Annotated[Literal["auto", "yes", "no"], value(None)] = "auto"
     """whether 3/4/2021 is in April; detected by default"""
+    missing: Annotated[tuple[str, ...], value("TEXT ...", default=False)] = ()
+    """texts that say that a value is missing; in columns of text all others are values then, such as NA. By default the
+    usual ones, NA, None, ?, - and others; "" for none but empty cells"""
+    transform: Annotated[Literal["auto", "none", "log"], value(None)] = "auto"
+    """whether a number is modelled as it is (none) or by its logarithm; by default whichever a quick trial favours"""
     weights: Annotated[str | None, value("COLUMN", default=False)] = None
     """the column that says what each row counts for in training: 2 counts a row twice, 0 leaves it out"""
     class_weight: Annotated[str | None, value("balanced", default=False)] = None
@@ -169,6 +175,7 @@ class Fit:
         from darkbayes.progress import spoken
         from darkbayes.report import caution_lines, chains_line, guarantee_line, write_report
         from darkbayes.runs import check_folder
+        from darkbayes.tables.decoding import read_again
         from darkbayes.tables.schema import TableSchema
 
         first = self.source[0]
@@ -180,8 +187,10 @@ class Fit:
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}
         options = Options(time_budget=time_budget, **chosen)
-        sha256 = " ".join(fingerprint(path) for path in self.source)
-        prepared = self._prepared(out, sha256)
+        with contextlib.ExitStack() as opened:
+            sources = tuple(opened.enter_context(read_again(path)) for path in self.source)
+            sha256 = " ".join(map(fingerprint, sources))
+            prepared = self._prepared(sources, out, sha256)
         if not isinstance(prepared.schema, TableSchema):
             data = prepared.train.x
             options, note = for_images(options, data.shape[1:], len(data), self.network)
@@ -190,7 +199,18 @@ class Fit:
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        optional = (*KINDS, "decimal", "day_first", "network", "backbone", "memory", *BACKBONE, *LAYOUT)
+        optional = (
+            *KINDS,
+            "decimal",
+            "day_first",
+            "missing",
+            "transform",
+            "network",
+            "backbone",
+            "memory",
+            *BACKBONE,
+            *LAYOUT,
+        )
         unsaid = {name for name in optional if said.get(name) in ((), None, AUTO)}
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
@@ -236,7 +256,7 @@ class Fit:
             raise InvalidInput(f"--chains {self.chains} cannot be divided among {those}: {remedy}")
         return device_mesh(share)
 
-    def _prepared(self, out: Path, sha256: str = "") -> Any:
+    def _prepared(self, sources: tuple[Path, ...], out: Path, sha256: str = "") -> Any:
         from darkbayes.export.backbone import MOST_SIDE, load_backbone
         from darkbayes.fit import (
             MEMORY,
@@ -253,11 +273,23 @@ class Fit:
         from darkbayes.tables.reading import read_table
 
         split: Any = {"held_out": self.held_out, "seed": self.seed}
-        first = self.source[0]
+        first = sources[0]
         if first.is_dir() and not parts_in(first):
-            tables = ("memory", "target", "ignore", *KINDS, "decimal", "weights", "class_weight", *LAYOUT)
+            tables = (
+                "memory",
+                "target",
+                "ignore",
+                *KINDS,
+                "decimal",
+                "day_first",
+                "missing",
+                "transform",
+                "weights",
+                "class_weight",
+                *LAYOUT,
+            )
             self._refuse_given(tables, "a folder of images")
-            if len(self.source) > 1:
+            if len(sources) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")
             if not ClassTarget.answers(self.task):
                 raise InvalidInput(f"--task {self.task} does not apply to a folder of images: they are classified")
@@ -271,26 +303,24 @@ class Fit:
             how: Any = {name.removeprefix("backbone_"): getattr(self, name) or None for name in BACKBONE}
             backbone = load_backbone(self.backbone, images=files.size(MOST_SIDE), **how)
             return prepare_features(files, first, backbone, out, quiet=self.quiet, **split)
-        self._refuse_given(("backbone", *BACKBONE), "a table")
-        if self.network != AUTO:
-            raise InvalidInput(f"--network {self.network} does not apply to a table: leave it out")
+        self._refuse_given(("network", "backbone", *BACKBONE), "a table")
         if not self.target:
-            raise InvalidInput(f"--target is needed: which column of {first} is to be predicted?")
-        task: Any = {"task": self.task, "likelihood": self.likelihood, "head": self.head}
+            raise InvalidInput(f"--target is needed: which column of {self.source[0]} is to be predicted?")
+        task: Any = {name: getattr(self, name) for name in ("task", "likelihood", "head", "transform")}
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
         memory = MEMORY * machine_memory() if self.memory is None else common.size(self.memory)
-        if (out / STORE).exists() or loaded_size(self.source) > memory:
+        if (out / STORE).exists() or loaded_size(sources) > memory:
             apart = ("weights", "class_weight", "distributed")
             self._refuse_given(apart, f"a table of more than {memory / 1e9:.3g} GB (--memory)")
             how = task | split | {"ignore": self.ignore, "wishes": self._wishes(), "layout": layout}
-            return prepare_streamed(self.source, self.target, out, memory=memory, sha256=sha256, **how)
-        table = read_table(self.source, wishes=self._wishes(), **layout)
+            return prepare_streamed(sources, self.target, out, memory=memory, sha256=sha256, **how)
+        table = read_table(sources, wishes=self._wishes(), **layout)
         counts: Any = {"weights": self.weights, "balanced": self.class_weight is not None}
         return prepare_table(table, self.target, ignore=self.ignore, **task, **split, **counts)
 
     def _refuse_given(self, names: tuple[str, ...], source: str) -> None:
         for name in names:
-            if given := getattr(self, name):
+            if (given := getattr(self, name)) and given != AUTO:
                 shown = " ".join(map(str, given)) if isinstance(given, tuple) else given
                 raise InvalidInput(f"--{name.replace('_', '-')} {shown} does not apply to {source}: leave it out")
 
@@ -303,7 +333,7 @@ class Fit:
                 raise InvalidInput(f"{name!r} is named by --{kind} and by --{kinds[name]}: name it once")
         decimal: Any = self.decimal
         order = None if self.day_first == "auto" else self.day_first == "yes"
-        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order)
+        return Wishes({name: kind for name, kind in said if kind != "ignore"}, decimal, order, self.missing or None)
 
 
 @dataclass(frozen=True)
@@ -475,7 +505,8 @@ class Export:
             raise InvalidInput(f"--int8 is for ONNX: leave out --{chosen[0]}")
         if self.on is not None and not self.int8:
             raise InvalidInput(f"--on {self.on} is what the loss of --int8 is measured on: add --int8 or leave it out")
-        common.require("onnx", *["torch"] * self.torch, *["onnxruntime", "pyarrow"] * (self.on is not None))
+        needed = {"onnx": ["onnx"], "torch": ["torch"], "safetensors": []}[chosen[0]]
+        common.require(*needed, *["onnxruntime", "pyarrow"] * (self.on is not None))
         common.check_run(self.folder)
         from darkbayes.fit import export_folder
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -62,7 +62,8 @@ class DistilledEstimator(BaseEstimator):
 
     Args:
         hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
-        likelihood, head, prior, guarantee, kinds, random_state, warm_start, verbose, callbacks: likewise.
+        likelihood, head, prior, guarantee, kinds, decimal, day_first, missing: likewise.
+        random_state, warm_start, verbose, callbacks: likewise.
         schema_, notes_, options_, choices_, diagnosis_, params_, draws_, classes_: what `fit` leaves, likewise.
         n_features_in_, feature_names_in_: as scikit-learn has them.
     """
@@ -79,6 +80,9 @@ class DistilledEstimator(BaseEstimator):
     prior: float | None = None
     guarantee: float | None = None
     kinds: Mapping[str, str] | None = None
+    decimal: Literal[".", ","] | None = None
+    day_first: bool | None = None
+    missing: Sequence[str] | None = None
     random_state: Any = None
     warm_start: bool = False
     verbose: bool = False
@@ -120,7 +124,7 @@ class DistilledEstimator(BaseEstimator):
             how: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
             columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
-        wishes = Wishes(self.kinds or {}) if reset else None
+        wishes = Wishes(self.kinds or {}, self.decimal, self.day_first, self.missing) if reset else None
         table = from_columns(dict(zip(names, columns, strict=True)), source="X", wishes=wishes)
         for name, column in table.columns.items():
             if column.kind == "number" and np.isinf(column.values).any():

@@ -27,7 +27,8 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
 
     Args:
         hidden, activation, student_hidden, chains, effort, time_budget, max_steps: as of `DistilledRegressor`.
-        kinds, random_state, warm_start, verbose, callbacks: as of `DistilledRegressor`.
+        kinds, decimal, day_first, missing: as of `DistilledRegressor`.
+        random_state, warm_start, verbose, callbacks: likewise.
         likelihood, head: softmax is all there is.
         prior: as of `DistilledRegressor`.
         guarantee: the share of new rows whose true class `predict_set` is to name, as of `DistilledRegressor`.

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,11 +16,12 @@ from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.columns import from_columns
 
 
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 class DistilledRegressor(RegressorMixin, DistilledEstimator):
     """Predicts a number with its uncertainty, about apart into noise and what is not known for lack of data.
 
     A Bayesian neural network is sampled, and distilled while it is into one ordinary network, which predicts. All
-    choices are made automatically; the target is modelled by its logarithm where that does better.
+    choices are made automatically.
 
     Args:
         hidden: the widths of the hidden layers of the network that is sampled; None for those that predict best on
@@ -40,6 +41,12 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
             the rows calibrate it, and nothing is learnt from them. None for the student's own intervals.
         kinds: what columns are, where it is not to be guessed: "number", "category", "date" or "text", by their names.
+        decimal: what stands before decimals in texts, a point or a comma; None to find out.
+        day_first: whether 3/4/2021 is in April; None to find out.
+        missing: what texts say that a value is missing, beside empty ones: in columns of text all others are values.
+            None for the usual ones, such as "NA", "None", "?" and "-".
+        target_transform: what is modelled of the target: "none" for itself, "log" for its logarithm; "auto" for the one
+            that does better in a quick trial.
         random_state: a number for results that can be repeated.
         warm_start: whether another `fit` goes on from what was learnt, on rows with the same columns: chains begin at
             draws that were kept, and find their settings and burn in anew; the student begins with its weights. What
@@ -59,6 +66,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         params_, draws_: the weights of the student, and draws of the teacher's.
         n_features_in_, feature_names_in_: as in scikit-learn.
     """
+
+    target_transform: Literal["auto", "none", "log"] = AUTO
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -91,7 +100,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         task = NumberTarget.task if self.likelihood is None else AUTO
         kind = OUTCOMES.kind(columns, task, [], self.likelihood)
         rows: Any = {"usable": np.arange(table.rows), "rows": split[0]}
-        schema, _, self.notes_ = infer_schema(together, names, kind, **rows, chosen=True)
+        how: Any = {"chosen": True, "transform": self.target_transform}
+        schema, _, self.notes_ = infer_schema(together, names, kind, **rows, **how)
         return self._learn(table, values, weights, schema, split)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

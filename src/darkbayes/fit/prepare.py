@@ -13,7 +13,7 @@ from darkbayes.data import as_data
 from darkbayes.errors import InvalidInput
 from darkbayes.export import Backbone
 from darkbayes.outcomes import OUTCOMES, ClassTarget, Target
-from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.base import AUTO, Choice
 from darkbayes.tables.columns import Column, Table, frame_of, require_columns, target_of
 from darkbayes.tables.images import ImageFolder, infer_image_schema
 from darkbayes.tables.inference import infer_inputs, rows_with_target
@@ -114,16 +114,20 @@ def infer_schema(
     rows: np.ndarray,
     ignore: Sequence[str] = (),
     chosen: bool = False,
+    transform: str = AUTO,
 ) -> tuple[TableSchema, Choice, list[str]]:
     """What a network reads, what it predicts, and how it was decided, every choice in words.
 
     Of the `usable` rows, which have a target, those in `rows` train: statistics are of these alone. Where somebody has
-    `chosen` the columns to predict from, one that counts the rows is read as well.
+    `chosen` the columns to predict from, one that counts the rows is read as well. `transform` is one of the kind's.
     """
+    if transform not in (AUTO, *kind.transforms):
+        known = " or ".join((AUTO, *kind.transforms))
+        raise InvalidInput(f"the transform of the target of {kind.task} must be {known}, not {transform!r}")
     inputs, notes = infer_inputs(table, targets, ignore=ignore, usable=usable, rows=rows, chosen=chosen)
     columns = target_columns(table, targets, usable)
     encoded = inputs.encode(frame_of(table, inputs, rows))
-    choice = kind.choose(columns, np.searchsorted(usable, rows), encoded, table.source)
+    choice = kind.choose(columns, np.searchsorted(usable, rows), encoded, table.source, transform)
     return dataclasses.replace(inputs, target=choice.target), choice, [*notes, *choice.notes]
 
 
@@ -137,9 +141,10 @@ def prepare_table(
     table: Table,
     targets: Sequence[str],
     *,
-    task: str = "auto",
+    task: str = AUTO,
     likelihood: str | None = None,
     head: str | None = None,
+    transform: str = AUTO,
     ignore: Sequence[str] = (),
     held_out: float = 0.2,
     seed: int = 0,
@@ -154,6 +159,7 @@ def prepare_table(
         targets: the columns to predict.
         task: one of `OUTCOMES.tasks`.
         likelihood, head: what the outcome must have.
+        transform: what of a number is modelled: "none" for the number itself, "log" for its logarithm.
         ignore: columns to leave out.
         held_out: the share of the rows to hold out.
         seed: where the split comes from.
@@ -179,7 +185,9 @@ def prepare_table(
         train, held = (usable[rows] for rows in parts)
     else:
         train, held = split
-    schema, choice, more = infer_schema(table, targets, kind, usable=usable, rows=train, ignore=ignore)
+    schema, choice, more = infer_schema(
+        table, targets, kind, usable=usable, rows=train, ignore=ignore, transform=transform
+    )
     target = choice.target
     if dropped:
         notes = [f"rows without {target.name!r} are left out: {dropped}", *notes]

@@ -17,7 +17,7 @@ from darkbayes.errors import InvalidInput, RunError
 from darkbayes.files import lock_folder
 from darkbayes.fit.prepare import Prepared, prepare_table
 from darkbayes.tables.cells import arrow
-from darkbayes.tables.decoding import read_content
+from darkbayes.tables.decoding import name_of, read_content
 from darkbayes.tables.formats import kind_of
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import parts_in
@@ -116,7 +116,7 @@ def prepare_streamed(
     """
     out.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(out)  # As long as this function runs; then the run has it.
-    seed, name = how["seed"], ", ".join(path.name for path in sources)
+    seed, name = how["seed"], ", ".join(Path(name_of(path)).name for path in sources)
     asked: Any = {
         key: value if isinstance(value, str | int | float) else list(value or ()) for key, value in how.items()
     }

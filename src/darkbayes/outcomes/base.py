@@ -15,7 +15,7 @@ Nothing here loads JAX before `likelihood` or `head` is called.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from darkbayes.outcomes.guarantee import Guarantee, calibrated
 from darkbayes.tables.columns import Column, listed
 from darkbayes.tables.schema import Frame
 
-AUTO = "auto"  # The task that is found out.
+AUTO: Literal["auto"] = "auto"  # The task that is found out.
 DIGITS, MOST_DIGITS = 7, 17  # Significant digits of numbers in single precision, and in double.
 NOISE = (
     "Noise (aleatoric uncertainty) is what remains unknown even to a model that knows everything about the world but "
@@ -150,6 +150,7 @@ class Target(abc.ABC):
     task: ClassVar[str]  # What people call it.
     likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
+    transforms: ClassVar[tuple[str, ...]] = ()  # What of it may be modelled, where there is a choice.
     prior_precisions: ClassVar[tuple[float, ...]] = (0.1, 1.0, 0.01)
     """Of the teacher's biases a priori, to choose among, the default first; of its weights, times the fan-in."""
     truth_values: ClassVar[tuple[str, ...]] = ()
@@ -169,7 +170,9 @@ class Target(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
         """The target that predicts these columns; what does not fit is refused with the value and the remedy.
 
         Args:
@@ -177,6 +180,7 @@ class Target(abc.ABC):
             rows: which of these train; statistics are of them alone.
             inputs: what the network reads in the rows that train, ``[rows, width]``.
             source: what messages call the table.
+            transform: one of `transforms`, or the one that does best.
         """
 
     @classmethod
@@ -384,8 +388,12 @@ class Outcomes:
                 others = " or ".join(dict.fromkeys(other.task for other in list(reasons)[1:]))
                 notes.append(f"{reason} (otherwise: task {others})" if others else reason)
             return kind
-        if task != AUTO or likelihood is not None:
-            return candidates[0]
-        name, column = next((name, column) for name, column in columns.items() if column.kind != "number")
-        held = f"{name!r} holds {column.values[0]!r}"
-        raise InvalidInput(f"several targets must all be numbers, but {held}: predict it by itself")
+        name, column = next(((name, each) for name, each in columns.items() if each.kind != "number"), (None, None))
+        if task == AUTO and column is not None:
+            held = f"{name!r} holds {column.values[0]!r}"
+            if likelihood is not None:
+                such = f"likelihood {likelihood!r} is for {candidates[0].task}, but {held}"
+                raise InvalidInput(f"{such}: leave the likelihood out, or predict a column of numbers")
+            raise InvalidInput(f"several targets must all be numbers, but {held}: predict it by itself")
+        # What takes several columns comes last.
+        return candidates[-1 if len(columns) > 1 else 0]

@@ -10,7 +10,7 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput, require_share
 from darkbayes.metrics import RowScores, confidence_bins
-from darkbayes.outcomes.base import Choice, Prediction, Target, known
+from darkbayes.outcomes.base import AUTO, Choice, Prediction, Target, known
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.tables.cells import TRUTH, objects
 from darkbayes.tables.columns import Column, listed, texts_of
@@ -207,7 +207,9 @@ class ClassTarget(Target):
         return None
 
     @classmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
         name, column = cls.only(columns)
         if column.kind == "number" and (column.values != np.floor(column.values)).any():
             example = column.values[column.values != np.floor(column.values)][0]

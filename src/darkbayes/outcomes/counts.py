@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import betainc, gammaincc, gammaln, xlogy
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.base import AUTO, Choice
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import (
     MOMENTS,
@@ -149,13 +149,15 @@ class CountTarget(QuantityTarget):
         return f"{held}, of which large ones are rare: they are treated as counts"
 
     @classmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
         name, column = cls.only(columns)
         wrong = column.values[:1] if column.kind != "number" else column.values[~_countable(column.values)]
         if len(wrong):
             shown = repr(wrong[0]) if column.kind != "number" else f"{wrong[0]:g}"
             held = f"counts are whole numbers from 0, but {name!r} holds {shown}"
-            raise InvalidInput(f"{source}: {held}: correct it, or choose another task")
+            raise InvalidInput(f"{source}: {held}: correct it, or choose another task or likelihood")
         values = column.values[rows]
         if values.min() == values.max():
             raise InvalidInput(f"{source}: {name!r} is {values[0]:g} in every row: there is nothing to learn")

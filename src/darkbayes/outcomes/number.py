@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import DIGITS, MOST_DIGITS, Choice
+from darkbayes.outcomes.base import AUTO, DIGITS, MOST_DIGITS, Choice
 from darkbayes.outcomes.graphs import COMPONENT_OUTPUTS, MOST, MOST_EXPONENT, number_outputs
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.quantity import (
@@ -268,6 +268,7 @@ class NumbersTarget(QuantityTarget):
     task: ClassVar[str] = "regression"
     likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
     heads: ClassVar[tuple[str, ...]] = ("mixture", "gaussian")
+    transforms: ClassVar[tuple[str, ...]] = ("none", "log")
 
     @property
     @abc.abstractmethod
@@ -350,8 +351,10 @@ class NumberTarget(NumbersTarget):
         return "" if len(columns) == 1 and all(column.kind == "number" for column in columns.values()) else None
 
     @classmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
-        """Modelled by its logarithm where a quick trial does better with it."""
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
+        """Modelled by its logarithm where a quick trial does better with it, unless somebody says."""
         name, column = cls.only(columns, "number")
         if column.kind != "number":
             held = f"{name!r} holds {column.values[0]!r}"
@@ -362,16 +365,24 @@ class NumberTarget(NumbersTarget):
             raise InvalidInput(f"{source}: {name!r} {what}: there is nothing to learn")
         if (largest := float(np.abs(y).max())) > LARGEST:
             raise InvalidInput(f"{source}: {name!r} holds {largest:g}, beyond {LARGEST:g}: give it in a larger unit")
-        transform = choose_transform(inputs, y)
-        center, scale = standardising(np.log(y) if transform.transform == "log" else y)
-        least = y.min() if transform.transform == "log" else scale
+        if transform == AUTO:
+            tried = choose_transform(inputs, y)
+            modelled, how, guess = tried.transform, str(tried), " (transform)" if tried.log is not None else ""
+        else:
+            modelled, said = ("log", "by its logarithm") if transform == "log" else ("identity", "as it is")
+            how, guess = f"it is modelled {said}, as you asked", ""
+            if modelled == "log" and (lowest := column.values.min()) <= 0:
+                held = f"{name!r} holds {lowest:g}, which has no logarithm"
+                raise InvalidInput(f"{source}: {held}: choose another transform", option="transform", value="none")
+        center, scale = standardising(np.log(y) if modelled == "log" else y)
+        least = y.min() if modelled == "log" else scale
         if least < SMALLEST:
             raise InvalidInput(f"{source}: {name!r} holds or differs by {least:g}: give it in a smaller unit")
         if scale < FINEST * abs(center):
             few = f"differs by {scale:.3g} around {center:.6g}, for which the 16 digits of a number are too few"
             raise InvalidInput(f"{source}: {name!r} {few}: subtract {y.mean():.6g} from it")
-        target = cls(name, transform.transform, center, scale, float(y.min()), float(y.max()))
-        return Choice(target, [f"{name!r} is a number; {transform}"], str(transform))
+        target = cls(name, modelled, center, scale, float(y.min()), float(y.max()))
+        return Choice(target, [f"{name!r} is a number; {how}{guess}"], how)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         numbers = np.asarray(values, np.float64)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.outcomes.base import Choice
+from darkbayes.outcomes.base import AUTO, Choice
 from darkbayes.outcomes.graphs import COMPONENT_OUTPUTS, LAST, number_outputs
 from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.number import NumbersTarget, NumberTarget
@@ -45,7 +45,9 @@ class SeveralTarget(NumbersTarget):
         return "" if len(columns) > 1 and all(column.kind == "number" for column in columns.values()) else None
 
     @classmethod
-    def choose(cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str) -> Choice:
+    def choose(
+        cls, columns: Mapping[str, Column], rows: np.ndarray, inputs: np.ndarray, source: str, transform: str = AUTO
+    ) -> Choice:
         if len(columns) == 1:
             (name,) = columns
             raise InvalidInput(f"several predicts two columns or more, not {name!r}: name others as well")
@@ -53,7 +55,7 @@ class SeveralTarget(NumbersTarget):
             if column.kind != "number":
                 held = f"{name!r} holds {column.values[0]!r}"
                 raise InvalidInput(f"several targets must be numbers, but {held}: predict it by itself")
-        choices = [NumberTarget.choose({name: column}, rows, inputs, source) for name, column in columns.items()]
+        choices = [NumberTarget.choose({name: each}, rows, inputs, source, transform) for name, each in columns.items()]
         parts: Any = tuple(choice.target for choice in choices)
         reasons = "; ".join(f"{choice.target.name}: {choice.reason}" for choice in choices)
         return Choice(cls(parts), [note for choice in choices for note in choice.notes], reasons)

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, FailFast, Field, ValidationErr
 
 from darkbayes.errors import InvalidInput
 from darkbayes.serve.limits import Limits, Refused
-from darkbayes.tables.cells import category_of, number_of, objects, quoted
+from darkbayes.tables.cells import category_of, gaps, number_of, objects, quoted
 from darkbayes.tables.columns import require_columns
 from darkbayes.tables.csvfile import DELIMITERS
 from darkbayes.tables.images import image_array
@@ -161,19 +161,22 @@ def _row(schema: TableSchema) -> Any:
     """What a row of a table must be; a key that is not there is a missing value."""
     fields: dict[str, Any] = {}
     own, wanted = {column.name: column for column in schema.columns}, schema.wanted
+    texts, others = gaps(schema.missing, text=True), gaps(schema.missing, text=False)
     for place, (name, known) in enumerate(wanted.items()):
         column = own.get(name)
         if isinstance(column, Category):
             kind, words, seen = str, "string", "One of " + ", ".join(column.categories)
-            read, missing = functools.partial(category_of, known=column.categories), None
+            read, missing = functools.partial(category_of, known=column.categories, missing=texts), None
         elif column is None:
             # Dates or text, of which several columns are made.
-            kind, words, seen, read = float if known.kind == "date" else str, "string", known.about, known.value
-            missing = math.nan if known.kind == "date" else None
+            dates, words, seen = known.kind == "date", "string", known.about
+            kind, missing = (float, math.nan) if dates else (str, None)
+            read = functools.partial(known.value, missing=others if dates else texts)
         else:
             whole = "whole numbers " if column.whole else ""
             seen = f"Seen: {whole}from {column.low:.6g} to {column.high:.6g}, median {column.fill:.6g}."
-            kind, words, read, missing = float, "number", number_of if known is None else known.value, math.nan
+            kind, words, missing = float, "number", math.nan
+            read = functools.partial(number_of if known is None else known.value, missing=others)
         form = {"type": [words, "null"], "description": seen}
         cell = Annotated[kind | None, BeforeValidator(read), WithJsonSchema(form)]
         # Names of columns are no names of attributes.

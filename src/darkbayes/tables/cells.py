@@ -17,7 +17,9 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.schema import Coded, Frame
 
 _GAPS = ("", "NA", "N/A", "n/a", "na", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "none", "?", "-")
-MISSING = frozenset(_GAPS)  # Texts that say that a value is missing.
+MISSING = frozenset(_GAPS)
+"""Texts that say that a value is missing, unless somebody names others."""
+EMPTY = frozenset(("",))  # The one that says so in any case.
 TRUTH = ("false", "true")  # What truth values are called, however they are spelled.
 SPELLED = {word: TRUTH[0] for word in ("false", "f", "no", "n", "off", "0")} | {
     word: TRUTH[1] for word in ("true", "t", "yes", "y", "on", "1")
@@ -29,22 +31,34 @@ PADDED = re.compile(r"[+-]?0[0-9]+")  # Digits that begin with a zero: codes rat
 MOST_QUOTED = 60  # Characters of a value that messages quote.
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a cell holds no value: None, NaN, what pandas has for it, or one of `MISSING`."""
+def gaps(missing: Iterable[str] | None, text: bool) -> frozenset[str]:
+    """The texts that say that a value is missing, in a column of text or another, if somebody says which.
+
+    What is a value in a column of text is none in one of numbers or dates.
+
+    >>> sorted(gaps(["?"], text=True)), gaps(["?"], text=False) == gaps(None, text=True) == MISSING
+    (['', '?'], True)
+    """
+    said = MISSING if missing is None else EMPTY.union(map(str.strip, missing))
+    return said if text else said | MISSING
+
+
+def is_missing(value: Any, missing: frozenset[str] = MISSING) -> bool:
+    """Whether a cell holds no value: None, NaN, what pandas has for it, or one of the texts that are `missing`."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, str):
-        return value.strip() in MISSING
+        return value.strip() in missing
     return isinstance(value, Real | Decimal) and value != value
 
 
-def number_of(value: Any) -> float:
+def number_of(value: Any, missing: frozenset[str] = MISSING) -> float:
     """The number that a cell holds, NaN where it is missing; a ValueError says what another cell is.
 
     >>> number_of(" 12 "), number_of(12), number_of("NA")
     (12.0, 12.0, nan)
     """
-    if is_missing(value):
+    if is_missing(value, missing):
         return math.nan
     if isinstance(value, str):
         fits = NUMBER.fullmatch(value.strip())
@@ -66,9 +80,9 @@ def float_of(value: Any) -> float:
         return math.inf
 
 
-def text_of(value: Any) -> str | None:
+def text_of(value: Any, missing: frozenset[str] = MISSING) -> str | None:
     """A value as a category is called: whole numbers without a point, truth values in small letters."""
-    if is_missing(value):
+    if is_missing(value, missing):
         return None
     if isinstance(value, bool | np.bool_):
         return TRUTH[bool(value)]
@@ -80,7 +94,7 @@ def text_of(value: Any) -> str | None:
     return str(value).strip()
 
 
-def category_of(value: Any, known: tuple[str, ...]) -> str | None:
+def category_of(value: Any, known: tuple[str, ...], missing: frozenset[str] = MISSING) -> str | None:
     """The category that a cell holds, one of those known in whatever spelling, else what it says; None if missing.
 
     >>> category_of("YES", ("false", "true")), category_of(1.0, ("0", "1")), category_of("1.0", ("0", "1"))
@@ -88,7 +102,7 @@ def category_of(value: Any, known: tuple[str, ...]) -> str | None:
     """
     if not (is_missing(value) or isinstance(value, str | Real | Decimal | np.bool_)):
         raise ValueError(f"{quoted(value)}, not a text")
-    text = text_of(value)
+    text = text_of(value, missing)
     if text is None:
         return None
     if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -139,16 +153,21 @@ def quoted(value: Any) -> str:
     return shown if len(shown) <= MOST_QUOTED + 2 else shown[:MOST_QUOTED] + "..."
 
 
-def read_cells(cells: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Frame, list[tuple[int, str]]]:
-    """The columns that are wanted (`TableSchema.wanted`), and the rows that hold something else: each once, and why."""
-    frame, strays = {}, {}
+def read_cells(
+    cells: Mapping[str, Any], wanted: Mapping[str, Any], missing: Iterable[str] | None = None
+) -> tuple[Frame, list[tuple[int, str]]]:
+    """The columns that are wanted (`TableSchema.wanted`), and the rows that hold something else: each once, and why.
+
+    `missing` are the texts that somebody named as `gaps`.
+    """
+    frame, strays, texts, others = {}, {}, gaps(missing, text=True), gaps(missing, text=False)
     for name, known in wanted.items():
         if known is None:
-            frame[name], wrong = _numbers(cells[name])
+            frame[name], wrong = _numbers(cells[name], others)
         elif isinstance(known, tuple):
-            frame[name], wrong = _categories(cells[name], known)
+            frame[name], wrong = _categories(cells[name], known, texts)
         else:
-            values, wrong = known.read(cells[name])
+            values, wrong = known.read(cells[name], texts if known.kind == "text" else others)
             frame |= known.spread(values)
         strays = {row: f"{name!r} is {reason}" for row, reason in wrong.items()} | strays
     return frame, sorted(strays.items())
@@ -169,16 +188,17 @@ def each_cell(cells: Any, read: Callable[[Any], Any], kind: Any) -> tuple[np.nda
     return values[codes], {row: wrong[int(codes[row])] for row in rows}
 
 
-def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+def _numbers(cells: Any, missing: frozenset[str]) -> tuple[np.ndarray, dict[int, str]]:
     wrong = {}
     if isinstance(cells, np.ndarray):
         if cells.dtype.kind not in "iuf":
-            return _each(cells, number_of, np.empty(len(cells), np.float64))
+            read = functools.partial(number_of, missing=missing)
+            return _each(cells, read, np.empty(len(cells), np.float64))
         values = cells.astype(np.float64)
     elif is_number(cells.type):
         values = floats(cells)
     else:
-        pa, texts = arrow(), trimmed(cells)
+        pa, texts = arrow(), trimmed(cells, missing)
         try:
             numeric = texts.cast(pa.float64())
         except pa.ArrowInvalid:
@@ -193,8 +213,8 @@ def _numbers(cells: Any) -> tuple[np.ndarray, dict[int, str]]:
     return values, dict.fromkeys(np.flatnonzero(np.isinf(values)).tolist(), "infinite") | wrong
 
 
-def _categories(cells: Any, known: tuple[str, ...]) -> tuple[Any, dict[int, str]]:
-    read = functools.partial(category_of, known=known)
+def _categories(cells: Any, known: tuple[str, ...], missing: frozenset[str]) -> tuple[Any, dict[int, str]]:
+    read = functools.partial(category_of, known=known, missing=missing)
     if not isinstance(cells, np.ndarray):
         pa = arrow()
         if pa.types.is_boolean(cells.type):
@@ -220,13 +240,11 @@ def _each(cells: np.ndarray, read: Callable[[Any], Any], values: np.ndarray) -> 
     return values, wrong
 
 
-def trimmed(values: Any) -> Any:
+def trimmed(values: Any, missing: frozenset[str] = EMPTY) -> Any:
     """Strings without space around them, null where they say that a value is missing."""
     pa = arrow()
-    # Views lack most of the functions that strings have.
-    values = values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
-    short = pa.compute.utf8_trim_whitespace(values)
-    marked = pa.compute.is_in(short, value_set=pa.array(sorted(MISSING), short.type))
+    short = pa.compute.utf8_trim_whitespace(plain(values))
+    marked = pa.compute.is_in(short, value_set=pa.array(sorted(missing), short.type))
     return pa.compute.if_else(marked, pa.scalar(None, short.type), short)
 
 
@@ -244,8 +262,10 @@ def arrow() -> Any:
 
 
 def plain(values: Any) -> Any:
-    """Values that are stored once each, as their own type."""
-    return values.cast(values.type.value_type) if arrow().types.is_dictionary(values.type) else values
+    """Values that are stored once each, as their own type, and views of strings, which lack most functions, as such."""
+    types = arrow().types
+    values = values.cast(values.type.value_type) if types.is_dictionary(values.type) else values
+    return values.cast(arrow().string()) if types.is_string_view(values.type) else values
 
 
 def is_number(kind: Any) -> bool:

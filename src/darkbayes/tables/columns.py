@@ -31,6 +31,8 @@ class Table:
     """What it was read from, as people call it."""
     notes: tuple[str, ...] = ()
     """What there is to know about how it was read, in words."""
+    missing: Sequence[str] | None = None
+    """The texts that say that a value is missing, if somebody named them."""
 
     @property
     def rows(self) -> int:
@@ -93,7 +95,8 @@ def guessed_table(
     notes: Sequence[str] = (),
 ) -> Table:
     """A table of these cells, whose columns are guessed but where somebody says what they are."""
-    wishes, table = wishes or Wishes(), Table({}, lines, unit, source, tuple(notes))
+    wishes = wishes or Wishes()
+    table = Table({}, lines, unit, source, tuple(notes), wishes.missing)
     require_columns(list(wishes.kinds), list(cells), source)
     table.columns.update(guess_columns(cells, table.place, wishes))
     return table
@@ -130,7 +133,7 @@ def frame_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) 
     >>> frame_of(from_columns({"colour": ["red", "blue"], "size": ["1", "2"]}), schema)
     {'size': array([1., 2.])}
     """
-    return _read(table, schema.wanted, rows)
+    return _read(table, schema, schema.wanted, rows)
 
 
 def target_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None) -> np.ndarray:
@@ -144,10 +147,10 @@ def target_of(table: Table, schema: TableSchema, rows: np.ndarray | None = None)
     Returns:
         A value for each row.
     """
-    return schema.target.joined(_read(table, schema.wanted_target, rows))
+    return schema.target.joined(_read(table, schema, schema.wanted_target, rows))
 
 
-def _read(table: Table, wanted: Mapping[str, Any], rows: np.ndarray | None) -> Frame:
+def _read(table: Table, schema: TableSchema, wanted: Mapping[str, Any], rows: np.ndarray | None) -> Frame:
     require_columns(list(wanted), list(table.columns), table.source)
     cells = {}
     for name in wanted:
@@ -156,7 +159,7 @@ def _read(table: Table, wanted: Mapping[str, Any], rows: np.ndarray | None) -> F
             raise unusable(table, name)
         whole = column.values if column.cells is None else column.cells
         cells[name] = whole if rows is None else whole.take(rows)
-    frame, strays = read_cells(cells, wanted)
+    frame, strays = read_cells(cells, wanted, schema.missing)
     if strays:
         row, reason = strays[0]
         place = table.place(row if rows is None else int(rows[row]))

@@ -10,6 +10,8 @@ import contextlib
 import gzip
 import io
 import lzma
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,9 +29,29 @@ _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zX
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
+_COPIED: dict[Path, str] = {}  # What the copies that there are were made of.
+
+
 def name_of(source: Source) -> str:
     """What messages call a file, or a table that came without one."""
-    return "the table" if isinstance(source, bytes) else str(source)
+    return "the table" if isinstance(source, bytes) else _COPIED.get(source, str(source))
+
+
+@contextlib.contextmanager
+def read_again(path: Path) -> Iterator[Path]:
+    """A path to the same content that can be read from its beginning, and more than once: of a pipe, to a copy."""
+    if path.is_file() or path.is_dir() or not path.exists():
+        yield path
+        return
+    with path.open("rb") as pipe, tempfile.NamedTemporaryFile(prefix="darkbayes-") as file:
+        shutil.copyfileobj(pipe, file)
+        file.flush()
+        copy = Path(file.name)
+        _COPIED[copy] = str(path)
+        try:
+            yield copy
+        finally:
+            del _COPIED[copy]
 
 
 @contextlib.contextmanager
@@ -48,7 +70,9 @@ def unpacked(source: Source) -> Iterator[tuple[BinaryIO, Any]]:
             # What is not packed has no such errors of its own.
             if isinstance(problem, InvalidInput) or not head.startswith((*_PACKED, ZSTD, ZIP)):
                 raise
-            raise InvalidInput(f"{source} is compressed, and cannot be unpacked ({problem}): make it again") from None
+            raise InvalidInput(
+                f"{name_of(source)} is compressed, and cannot be unpacked ({problem}): make it again"
+            ) from None
 
 
 def _content(stream: BinaryIO, head: bytes, path: Path) -> Any:
@@ -63,7 +87,9 @@ def _content(stream: BinaryIO, head: bytes, path: Path) -> Any:
         # A spreadsheet is an archive too, and read by its own name.
         if "[Content_Types].xml" not in files and "mimetype" not in files:
             if len(files) != 1:
-                raise InvalidInput(f"{path} is an archive of {len(files)} files: unpack it, and name those to read")
+                raise InvalidInput(
+                    f"{name_of(path)} is an archive of {len(files)} files: unpack it, and name those to read"
+                )
             return archive.open(files[0])
         stream.seek(0)
     return stream

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import arrow, objects, quoted
-from darkbayes.tables.decoding import decoded, read_content
+from darkbayes.tables.decoding import decoded, name_of, read_content
 
 HEAD = 512  # Bytes that tell what a file is.
 
@@ -28,9 +28,9 @@ class Loaded(NamedTuple):
 def load(path: Path, kind: str, *, query: str | None, sheet: str | None, encoding: str | None) -> Loaded:
     """The columns of a file of one of `READERS`, and what was guessed, in words."""
     if query is not None and kind not in ("sqlite", "duckdb"):
-        raise InvalidInput(f"{path} is not a database: leave out the query {quoted(query)}")
+        raise InvalidInput(f"{name_of(path)} is not a database: leave out the query {quoted(query)}")
     if sheet is not None and kind != "xlsx":
-        raise InvalidInput(f"{path} is not a spreadsheet: leave out the sheet {sheet!r}")
+        raise InvalidInput(f"{name_of(path)} is not a spreadsheet: leave out the sheet {sheet!r}")
     return READERS[kind](path, {"xlsx": sheet, "json": encoding}.get(kind, query))
 
 
@@ -47,7 +47,7 @@ def kind_of(path: Path) -> str:
     if kind == "archive":
         kind = "xlsx" if b"xl/" in read_content(path) else "an OpenDocument or another office file"
     if kind not in (*READERS, "parquet"):
-        raise InvalidInput(f"{path} is {kind}, which is not read here: save the table as CSV, Parquet or xlsx")
+        raise InvalidInput(f"{name_of(path)} is {kind}, which is not read here: save the table as CSV, Parquet or xlsx")
     return kind
 
 
@@ -56,19 +56,21 @@ def _xlsx(path: Path, sheet: str | None) -> Loaded:
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as problem:  # It raises whatever its parts stumble over.
-        raise InvalidInput(f"{path} cannot be read as a spreadsheet ({problem}): save it again, or as CSV") from None
+        raise InvalidInput(
+            f"{name_of(path)} cannot be read as a spreadsheet ({problem}): save it again, or as CSV"
+        ) from None
     try:
         if sheet is not None and sheet not in book.sheetnames:
-            raise InvalidInput(f"{path} has no sheet {sheet!r}: its sheets are {', '.join(book.sheetnames)}")
+            raise InvalidInput(f"{name_of(path)} has no sheet {sheet!r}: its sheets are {', '.join(book.sheetnames)}")
         chosen = sheet or book.sheetnames[0]
         rows = [row for row in book[chosen].iter_rows(values_only=True) if any(cell is not None for cell in row)]
     finally:
         book.close()
     number, notes = len(book.sheetnames), []
     if number > 1 and not sheet:
-        notes.append(f"{path}: the first of its {number} sheets, {chosen!r}, is read (sheet)")
+        notes.append(f"{name_of(path)}: the first of its {number} sheets, {chosen!r}, is read (sheet)")
     if not rows:
-        raise InvalidInput(f"{path} has nothing in its sheet {chosen!r}: name another (sheet)")
+        raise InvalidInput(f"{name_of(path)} has nothing in its sheet {chosen!r}: name another (sheet)")
     width = max(max((k + 1 for k, cell in enumerate(row) if cell is not None), default=0) for row in rows)
     names = [str(name).strip() if name is not None else f"column {k}" for k, name in enumerate(rows[0][:width], 1)]
     return Loaded(names, _transposed(rows[1:], len(names)), notes)
@@ -81,16 +83,18 @@ def _json(path: Path, encoding: str | None) -> Loaded:
     except json.JSONDecodeError as problem:
         content = _json_lines(path, text, problem)
     except RecursionError:
-        raise InvalidInput(f"{path} is JSON with too many levels: a table is a list of rows") from None
+        raise InvalidInput(f"{name_of(path)} is JSON with too many levels: a table is a list of rows") from None
     if isinstance(content, dict):
         if set(content) >= {"columns", "data"} and isinstance(content["data"], list):
             rows, width = content["data"], len(content["columns"])
             if not all(isinstance(row, list) and len(row) == width for row in rows):
-                raise InvalidInput(f"{path} names {width} columns, but has rows of another length: correct them")
+                raise InvalidInput(
+                    f"{name_of(path)} names {width} columns, but has rows of another length: correct them"
+                )
             return Loaded([str(name) for name in content["columns"]], _transposed(rows, width), notes)
         inner = [name for name, part in content.items() if _records(part)]
         if len(inner) == 1 and not any(isinstance(part, list) for name, part in content.items() if name != inner[0]):
-            notes, content = [*notes, f"{path}: its rows are under {inner[0]!r}"], content[inner[0]]
+            notes, content = [*notes, f"{name_of(path)}: its rows are under {inner[0]!r}"], content[inner[0]]
         elif content and all(isinstance(part, dict) for part in content.values()):
             content = {name: list(part.values()) for name, part in content.items()}
         elif content and not any(isinstance(part, list | dict) for part in content.values()):
@@ -98,10 +102,12 @@ def _json(path: Path, encoding: str | None) -> Loaded:
     if isinstance(content, dict) and content and all(isinstance(part, list) for part in content.values()):
         lengths = {len(part) for part in content.values()}
         if len(lengths) > 1:
-            raise InvalidInput(f"{path} has columns of {min(lengths)} to {max(lengths)} rows: make them equally long")
+            raise InvalidInput(
+                f"{name_of(path)} has columns of {min(lengths)} to {max(lengths)} rows: make them equally long"
+            )
         return Loaded(list(content), [objects(part) for part in content.values()], notes)
     if not _records(content):
-        raise InvalidInput(f"{path} is JSON, but not a table: write a list of objects, one for each row")
+        raise InvalidInput(f"{name_of(path)} is JSON, but not a table: write a list of objects, one for each row")
     names = list(dict.fromkeys(name for row in content for name in row))
     return Loaded(names, [objects([row.get(name) for row in content]) for name in names], notes)
 
@@ -115,7 +121,7 @@ def _json_lines(path: Path, text: str, problem: json.JSONDecodeError) -> list[An
             except (json.JSONDecodeError, RecursionError):
                 # Of one long text the first error is the one to know.
                 where = f"line {number}" if rows else f"line {problem.lineno}, column {problem.colno} ({problem.msg})"
-                raise InvalidInput(f"{path} is not valid JSON from {where} on: correct it") from None
+                raise InvalidInput(f"{name_of(path)} is not valid JSON from {where} on: correct it") from None
     return rows
 
 
@@ -129,7 +135,7 @@ def _ipc(path: Path, query: str | None) -> Loaded:
     try:
         table = opened(pa.BufferReader(content)).read_all()
     except (pa.ArrowInvalid, OSError) as problem:
-        raise InvalidInput(f"{path} cannot be read as Arrow or Feather ({problem}): write it again") from None
+        raise InvalidInput(f"{name_of(path)} cannot be read as Arrow or Feather ({problem}): write it again") from None
     return Loaded(list(table.column_names), list(table.columns), [])
 
 
@@ -144,9 +150,9 @@ def _sqlite(path: Path, query: str | None) -> Loaded:
         finally:
             base.close()
     except (sqlite3.Error, sqlite3.Warning) as problem:
-        raise InvalidInput(f"{path}: SQLite says {str(problem)!r}: correct the query") from None
+        raise InvalidInput(f"{name_of(path)}: SQLite says {str(problem)!r}: correct the query") from None
     if cursor.description is None:
-        raise InvalidInput(f"{path}: the query {quoted(query)} gives no rows: ask with select")
+        raise InvalidInput(f"{name_of(path)}: the query {quoted(query)} gives no rows: ask with select")
     names = [column[0] for column in cursor.description]
     return Loaded(names, _transposed(rows, len(names)), notes)
 
@@ -159,9 +165,9 @@ def _duckdb(path: Path, query: str | None) -> Loaded:
             text, notes = _asked(path, query, [name for (name,) in shown])
             table = arrow().table(base.sql(text))
     except duckdb.Error as problem:
-        raise InvalidInput(f"{path}: DuckDB says {str(problem)!r}: correct the query") from None
+        raise InvalidInput(f"{name_of(path)}: DuckDB says {str(problem)!r}: correct the query") from None
     except (TypeError, AttributeError):
-        raise InvalidInput(f"{path}: the query {quoted(query)} gives no rows: ask with select") from None
+        raise InvalidInput(f"{name_of(path)}: the query {quoted(query)} gives no rows: ask with select") from None
     return Loaded(list(table.column_names), list(table.columns), notes)
 
 
@@ -171,16 +177,16 @@ def _asked(path: Path, query: str | None, tables: Sequence[str]) -> tuple[str, l
         return query, []
     if len(tables) != 1:
         holds = f"holds {len(tables)} tables ({', '.join(sorted(tables)[:10])})" if tables else "holds no table"
-        raise InvalidInput(f"{path} {holds}: say what to read", option="query", value="select ...")
+        raise InvalidInput(f"{name_of(path)} {holds}: say what to read", option="query", value="select ...")
     whole = tables[0].replace('"', '""')
-    return f'select * from "{whole}"', [f"{path}: its only table, {tables[0]!r}, is read (query)"]
+    return f'select * from "{whole}"', [f"{name_of(path)}: its only table, {tables[0]!r}, is read (query)"]
 
 
 def _optional(module: str, path: Path, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InvalidInput(f'{path}: reading {what} needs {module}: pip install "darkbayes[files]"') from None
+        raise InvalidInput(f'{name_of(path)}: reading {what} needs {module}: pip install "darkbayes[files]"') from None
 
 
 def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Any]:

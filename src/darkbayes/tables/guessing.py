@@ -10,7 +10,9 @@ Text is taken for numbers if all of it reads as numbers (`cells`, `marks`), and 
 
 import dataclasses
 import datetime
+import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -20,6 +22,8 @@ import numpy as np
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import (
+    EMPTY,
+    MISSING,
     NUMBER,
     PADDED,
     SPELLED,
@@ -29,6 +33,7 @@ from darkbayes.tables.cells import (
     each_cell,
     float_of,
     floats,
+    gaps,
     is_missing,
     is_number,
     is_text,
@@ -58,6 +63,8 @@ class Wishes:
     """What stands before decimals, a point or a comma."""
     day_first: bool | None = None
     """Whether 3/4/2021 is in April."""
+    missing: Sequence[str] | None = None
+    """Texts that say that a value is missing, beside an empty one; in a column of text all others are values."""
 
     def __post_init__(self) -> None:
         for name, kind in self.kinds.items():
@@ -65,6 +72,17 @@ class Wishes:
                 raise InvalidInput(f"the kind of {name!r} must be one of {', '.join(KINDS)}, not {kind!r}")
         if self.decimal not in (None, ".", ","):
             raise InvalidInput(f"decimal must be a point or a comma, not {self.decimal!r}")
+        if isinstance(self.missing, str):
+            raise InvalidInput(f"missing must be a list of texts, not {self.missing!r}: write [{self.missing!r}]")
+        for mark in self.missing or ():
+            # Typed ones, of a Parquet file or of JSON, would be values all the same.
+            if not isinstance(mark, str) or NUMBER.fullmatch(mark.strip()) or mark.strip().lower() in TRUTH:
+                such = f"missing must name texts that are no numbers and no truth values, not {mark!r}"
+                raise InvalidInput(f"{such}: leave these cells empty")
+
+    def gaps(self, *, text: bool) -> frozenset[str]:
+        """The texts that say that a value is missing, in a column of text or another."""
+        return gaps(self.missing, text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +117,8 @@ def guess_columns(cells: Mapping[str, Any], place: Place, wishes: Wishes) -> dic
         given, kind = cells[name], wishes.kinds.get(name)
         values = given if hasattr(given, "dtype") or hasattr(given, "type") else objects(given)
         column = (_of_values if hasattr(values, "dtype") else _of_arrow)(name, values, place, wishes)
-        return column if kind is None else _as_chosen(name, column, kind, place, wishes)
+        column = column if kind is None else _as_chosen(name, column, kind, place, wishes)
+        return _with_gaps_told(name, column, wishes)
 
     columns = {name: guessed(name, wishes) for name in cells}
     marked = [column for column in columns.values() if isinstance(column.source, Marked)]
@@ -111,6 +130,19 @@ def guess_columns(cells: Mapping[str, Any], place: Place, wishes: Wishes) -> dic
     return columns
 
 
+def _with_gaps_told(name: str, column: Column, wishes: Wishes) -> Column:
+    """A column, with a note of the texts in one of text that were taken to say that a value is missing."""
+    if wishes.missing is not None or column.kind not in ("text", "boolean", "words") or column.cells is None:
+        return column
+    texts = each_cell(column.cells, lambda cell: cell.strip() if isinstance(cell, str) else None, object)[0]
+    counts = {text: count for text, count in Counter(texts.tolist()).most_common() if text and text in MISSING}
+    if not counts:
+        return column
+    said = ", ".join(f"{text!r} ({count} cell{'s' * (count > 1)})" for text, count in counts.items())
+    note = f"{name!r} is taken to be missing where it says {said}, which is a guess (missing)"
+    return dataclasses.replace(column, note="; ".join(filter(None, (column.note, note))))
+
+
 def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     pa, values = arrow(), plain(values)
     if is_number(values.type):
@@ -118,7 +150,7 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     if pa.types.is_boolean(values.type):
         return Column("boolean", np.asarray(read_cells({name: values}, {name: ()})[0][name]))
     if is_text(values.type):
-        texts = trimmed(values)
+        texts = trimmed(values, wishes.gaps(text=False))
         try:
             # Most columns of numbers are nothing else, and need no look at each cell.
             numbers = texts.cast(pa.float64())
@@ -126,11 +158,11 @@ def _of_arrow(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
             odd = pa.compute.or_kleene(codes, pa.compute.is_nan(numbers))
             if wishes.decimal == ",":
                 odd = pa.compute.or_kleene(odd, pa.compute.match_substring(texts, "."))
-            if not pa.compute.any(odd).as_py():
+            if numbers.null_count < len(numbers) and not pa.compute.any(odd).as_py():
                 return Column("number", floats(numbers), cells=values)
         except pa.ArrowInvalid:
             pass
-        return column_of_texts(name, *coded(texts), values, place, wishes)
+        return column_of_texts(name, *coded(trimmed(values)), values, place, wishes)
     if not pa.types.is_temporal(values.type):
         return _strange(name, str(values.type))
     clock = pa.types.is_time(values.type)
@@ -145,7 +177,8 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     """A column from an array or a pandas series: of whatever Python holds."""
     if str(values.dtype) == "category":
         # Whoever declares categories means them, be they numbers.
-        return Column("text", objects(text_of(value) for value in np.asarray(values.astype(object))))
+        cells = objects(text_of(value, EMPTY) for value in np.asarray(values.astype(object)))
+        return Column("text", objects(text_of(text, wishes.gaps(text=True)) for text in cells), cells=cells)
     if values.dtype.kind in "iuf":
         # What pandas has for a missing number is none to numpy.
         values = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "iloc") else values
@@ -159,13 +192,13 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
     if values.dtype.kind == "m":
         return _duration(name, str(next(iter(values), values.dtype)))
     values = np.asarray(values, object)
-    cells = [None if is_missing(value) else value for value in values.tolist()]
+    cells = [None if is_missing(value, wishes.gaps(text=False)) else value for value in values.tolist()]
     there = [value for value in cells if value is not None]
     moments = [isinstance(value, datetime.date | datetime.time | np.datetime64) for value in there]
     if there and all(moments):
         clock = isinstance(there[0], datetime.time)
         dates = Dates(name, True, clock, example=_example(there[0]))
-        return _read_as(name, "date", dates, values, place)
+        return _read_as(name, "date", dates, values, place, wishes)
     for value in there:
         if isinstance(value, datetime.timedelta | np.timedelta64):
             return _duration(name, str(value))
@@ -175,7 +208,8 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
         numbers = np.asarray([np.nan if value is None else float_of(value) for value in cells])
         return Column("number", numbers, cells=values)
     codes: dict[str | None, int] = {}
-    numbered = np.asarray([codes.setdefault(text_of(value), len(codes)) for value in cells], np.int64)
+    text = functools.partial(text_of, missing=EMPTY)
+    numbered = np.asarray([codes.setdefault(text(value), len(codes)) for value in values.tolist()], np.int64)
     return column_of_texts(name, list(codes), numbered, values, place, wishes)
 
 
@@ -189,22 +223,31 @@ def column_of_texts(
 ) -> Column:
     """A column of text, which may prove to be of something else: its different cells, and the number of each row's."""
     counts = np.bincount(codes, minlength=len(texts))
-    there = [text for text, count in zip(texts, counts.tolist(), strict=True) if text is not None and count]
+    occur = [text for text, count in zip(texts, counts.tolist(), strict=True) if text is not None and count]
+    said, others = wishes.gaps(text=True), wishes.gaps(text=False)
+    # What may be a number or a date, and all that is a value if the column is of text.
+    there, words = ([text for text in occur if text not in missing] for missing in (others, said))
     numeric = {text for text in there if NUMBER.fullmatch(text)}
+
+    def as_text(kind: Any = "text", note: str = "", read: Callable[[str], str] = str) -> Column:
+        names = objects(None if text is None or text in said else read(text) for text in texts)
+        return Column(kind, names[codes], note=note, cells=objects(texts)[codes])
+
     padded = next((text for text in there if PADDED.fullmatch(text)), None)
     if padded is not None:
-        note = f"{name!r} is read as categories, not numbers: {padded!r} begins with a zero"
-        return Column("text", objects(texts)[codes], note=note)
+        return as_text(note=f"{name!r} is read as categories, not numbers: {padded!r} begins with a zero")
     european = wishes.decimal == "," and any("." in text for text in there) and marks_of(name, there, ",")
-    if len(numeric) == len(there) and not european:
-        values = np.asarray([float(text) if text is not None else np.nan for text in texts], np.float64)
+    if len(numeric) == len(there) and (there or not words) and not european:
+        values = np.asarray([float(text) if text in numeric else np.nan for text in texts], np.float64)
         return Column("number", values[codes], cells=cells)
-    if all(text.lower() in SPELLED for text in there) and any(len(text) > 1 for text in there):
-        plainly = all(text.lower() in TRUTH for text in there)
+    if all(text.lower() in SPELLED for text in words) and any(len(text) > 1 for text in words):
+        plainly = all(text.lower() in TRUTH for text in words)
         # Two words, such as yes and no, are categories as they are, and keep their names.
-        if plainly or len(there) > len(TRUTH):
-            note = "" if plainly else f"{name!r} is read as true and false, which it spells in {len(there)} ways"
-            return Column("boolean", objects(text and SPELLED[text.lower()] for text in texts)[codes], note=note)
+        if plainly or len(words) > len(TRUTH):
+            note = "" if plainly else f"{name!r} is read as true and false, which it spells in {len(words)} ways"
+            return as_text("boolean", note, lambda text: SPELLED[text.lower()])
+    if not there:
+        return as_text()
     if (column := _dates(name, there, cells, place, wishes)) is not None:
         return column
     if reading := marks_of(name, there, wishes.decimal):
@@ -212,20 +255,20 @@ def column_of_texts(
         example = next((text for text in there if text not in numeric or (european and "." in text)), "")
         such = f"{name!r} is read as numbers with {marked}, as in {quoted(example)}"
         may = "; whether its commas are decimal is a guess (decimal)" if guess and wishes.decimal is None else ""
-        column = _read_as(name, "number", marked, cells, place)
+        column = _read_as(name, "number", marked, cells, place, wishes)
         return dataclasses.replace(column, note=such + may, doubtful=guess)
     commas = [text for text in there if _COMMA.fullmatch(text)]
     if commas and len(numeric) + len(commas) == len(there):
         such = f"numbers with commas, such as {commas[0]!r}, and others whose marks contradict them"
         return _unusable(name, f"{such}: write all with a decimal point (1.5), and nothing between thousands", cells)
-    wrong = {k for k, text in enumerate(texts) if text is not None and text not in numeric and counts[k]}
-    total = sum(counts[k] for k, text in enumerate(texts) if text is not None)
-    if sum(counts[k] for k in wrong) < total / 2:
+    held = {k for k, text in enumerate(texts) if text is not None and text not in others}
+    wrong = {k for k in held if texts[k] not in numeric and counts[k]}
+    if sum(counts[k] for k in wrong) < sum(counts[k] for k in held) / 2:
         strays = np.flatnonzero(np.isin(codes, list(wrong)))
-        others = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
-        such = f"numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{others}"
+        more = f" ({len(strays)} such cells)" if len(strays) > 1 else ""
+        such = f"numbers, but {place(int(strays[0]))} has {texts[int(codes[strays[0]])]!r}{more}"
         return _unusable(name, f"{such}: correct it, leave the cell empty if the value is missing", cells)
-    return Column("text", objects(texts)[codes])
+    return as_text()
 
 
 def _dates(name: str, texts: list[str], cells: Any, place: Place, wishes: Wishes) -> Column | None:
@@ -236,14 +279,14 @@ def _dates(name: str, texts: list[str], cells: Any, place: Place, wishes: Wishes
         return None
     clock = all(reads(text, clock=True) for text in dated)
     day_first, guess = day_comes_first(texts) if wishes.day_first is None else (wishes.day_first, False)
-    column = _read_as(name, "date", Dates(name, day_first, clock, example=dated[0]), cells, place)
+    column = _read_as(name, "date", Dates(name, day_first, clock, example=dated[0]), cells, place, wishes)
     may = "day" if day_first else "month"
     return dataclasses.replace(column, note=f" with the {may} first, which is a guess (day_first)" if guess else "")
 
 
-def _read_as(name: str, kind: Any, source: Any, cells: Any, place: Place) -> Column:
+def _read_as(name: str, kind: Any, source: Any, cells: Any, place: Place, wishes: Wishes) -> Column:
     """A column of numbers or dates, or why it is none."""
-    values, wrong = source.read(cells)
+    values, wrong = source.read(cells, wishes.gaps(text=False))
     if not wrong:
         return Column(kind, values, cells=cells, source=source)
     row, reason = next(iter(sorted(wrong.items())))
@@ -256,31 +299,33 @@ def _as_chosen(name: str, column: Column, kind: str, place: Place, wishes: Wishe
     """A column as somebody says that it is."""
     cells = column.values if column.cells is None else column.cells
     typed = column.kind == "date" and column.source.example and not _texts(cells)
+    text = functools.partial(text_of, missing=wishes.gaps(text=False))
     if column.kind == "unusable" and column.cells is None:
         return column
     if kind == "number" and column.kind != "number":
         if column.kind == "date" and typed:
             return _unusable(name, "dates, which are not numbers: leave the choice of its kind out", cells)
-        texts = [text for text in set(each_cell(cells, text_of, object)[0].tolist()) if text is not None]
+        texts = [text for text in set(each_cell(cells, text, object)[0].tolist()) if text is not None]
         marked = marks_of(name, texts, wishes.decimal)
         source = marked[0] if marked else Marked(name, wishes.decimal or ".")
-        column = _read_as(name, "number", source, cells, place)
+        column = _read_as(name, "number", source, cells, place, wishes)
     elif kind == "date" and column.kind != "date":
         numbers = column.kind == "number"
-        texts = [] if numbers else [text for text in each_cell(cells, text_of, object)[0].tolist() if text]
+        texts = [] if numbers else [text for text in each_cell(cells, text, object)[0].tolist() if text]
         day_first = day_comes_first(texts)[0] if wishes.day_first is None else wishes.day_first
         clock = bool(texts) and all(reads(text, clock=True) for text in texts[:LOOKED_AT])
         there = texts or [text_of(value) for value in column.values[:1].tolist()]
         dates = Dates(name, day_first, clock, numbers, str(there[0]) if there else "")
-        column = _read_as(name, "date", dates, cells, place)
+        column = _read_as(name, "date", dates, cells, place, wishes)
     elif kind in ("category", "text"):
         if typed:
             return _unusable(name, f"dates, which are not {kind}: leave the choice of its kind out", cells)
         if kind == "category":
-            column = Column("text", np.asarray(read_cells({name: cells}, {name: ()})[0][name]))
+            values = read_cells({name: cells}, {name: ()}, wishes.missing)[0][name]
+            column = Column("text", np.asarray(values), cells=cells)
         else:
             words = TextColumn(name)
-            column = Column("words", words.read(cells)[0], cells=cells, source=words)
+            column = Column("words", words.read(cells, wishes.gaps(text=True))[0], cells=cells, source=words)
     return dataclasses.replace(column, chosen=True, note="" if column.kind != "number" else column.note)
 
 

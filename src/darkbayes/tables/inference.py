@@ -88,10 +88,12 @@ def infer_inputs(
         notes.append(f"{len(usable)} rows are few: expect wide intervals, and scores that another split would change")
     # In all rows: whether a table is accepted must not depend on which of them train.
     _require_finite(table, [name for name in table.columns if name not in ignore], usable)
+    notes += [column.note for name in targets if (column := table.columns.get(name)) and column.note]
     inputs = _Inputs(table, targets, rows, chosen, notes)
     inputs.add([name for name in table.columns if name not in targets], set(ignore))
     marked = [column.source for name in targets if (column := table.columns.get(name)) and column.source is not None]
-    schema = TableSchema(tuple(inputs.columns), None, inputs.ignored, REACH, (*inputs.sources, *marked))
+    sources, missing = (*inputs.sources, *marked), None if table.missing is None else ("", *table.missing)
+    schema = TableSchema(tuple(inputs.columns), None, inputs.ignored, REACH, sources, missing)
     if (width := schema.shape[0]) > MOST_WIDTH:
         problem = f"the columns of {table.source} make {width} inputs, more than {MOST_WIDTH}: leave some out"
         raise InvalidInput(problem, option="ignore")
@@ -245,6 +247,7 @@ class _Inputs:
             such = f"{kind}, such as {source.example!r}{column.note}"
         made_of = f"{listed(list(used))} {'are' if len(used) > 1 else 'is'} made of it"
         self._notes.append(f"{name!r} is read as {such}: {made_of}")
+        self._notes += [column.note] if column.note and column.kind == "words" else []
         return None
 
 

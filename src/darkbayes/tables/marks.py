@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from darkbayes.tables.cells import each_cell, float_of, number_of, quoted
+from darkbayes.tables.cells import MISSING, each_cell, float_of, number_of, quoted
 from darkbayes.tables.schema import Frame, stored_as
 
 UNITS = "%$€£¥"  # What may stand before or after a number.
@@ -43,7 +43,7 @@ class Marked:
         parts += [f"a {words[self.thousands]} between thousands"] if self.thousands else []
         return ", ".join(parts + [f"the unit {self.unit}"] * bool(self.unit))
 
-    def value(self, cell: Any) -> float:
+    def value(self, cell: Any, missing: frozenset[str] = MISSING) -> float:
         """The number in a cell, as `number_of` has it, but for the marks."""
         if not isinstance(cell, str):
             return number_of(cell)
@@ -53,12 +53,12 @@ class Marked:
         match = _pattern(self.decimal, self.thousands).fullmatch(text)
         if not match:
             try:
-                missing = number_of(text)
+                gap = number_of(text, missing)
             except ValueError:
-                missing = 0.0
-            if missing == missing:
+                gap = 0.0
+            if gap == gap:
                 raise ValueError(f"{quoted(cell)}, not a number with {self}")
-            return missing
+            return gap
         number = float_of(text.replace(self.thousands or "\0", "").replace(self.decimal, "."))
         if np.isinf(number):
             raise ValueError("infinite")
@@ -68,9 +68,9 @@ class Marked:
         """A number as its cells have it."""
         return str(number).replace(".", self.decimal)
 
-    def read(self, cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+    def read(self, cells: Any, missing: frozenset[str] = MISSING) -> tuple[np.ndarray, dict[int, str]]:
         """The numbers in some cells, and the rows that hold something else, and what."""
-        return each_cell(cells, self.value, np.float64)
+        return each_cell(cells, functools.partial(self.value, missing=missing), np.float64)
 
     def spread(self, values: np.ndarray) -> Frame:
         """The column that is made, of its numbers."""

@@ -8,6 +8,7 @@ moment that was seen.
 
 import dataclasses
 import datetime
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from darkbayes.tables.cells import arrow, each_cell, is_missing, quoted
+from darkbayes.tables.cells import MISSING, arrow, each_cell, is_missing, quoted
 from darkbayes.tables.schema import Frame, stored_as
 
 Piece = Literal["year", "month", "weekday", "hour", "days"]
@@ -189,18 +190,20 @@ class Dates:
         parts = tuple(part for part, name in zip(self.parts, self.columns, strict=True) if name in names)
         return dataclasses.replace(self, parts=parts)
 
-    def value(self, cell: Any) -> float:
+    def value(self, cell: Any, missing: frozenset[str] = MISSING) -> float:
         """What a cell holds, as `moment_of` has it."""
+        if is_missing(cell, missing):
+            return math.nan
         return moment_of(cell, day_first=self.day_first, clock=self.clock, numbers=self.numbers)
 
-    def read(self, cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+    def read(self, cells: Any, missing: frozenset[str] = MISSING) -> tuple[np.ndarray, dict[int, str]]:
         """The moments in some cells, and the rows that hold something else, and what."""
         if isinstance(cells, np.ndarray):
             if cells.dtype.kind == "M" and not self.clock:
                 return _seconds_of(cells), {}
         elif arrow().types.is_temporal(cells.type) and (seconds := temporal_seconds(cells, self.clock)) is not None:
             return seconds, {}
-        return each_cell(cells, self.value, np.float64)
+        return each_cell(cells, functools.partial(self.value, missing=missing), np.float64)
 
     def spread(self, moments: np.ndarray) -> Frame:
         """The columns that are made, of moments."""

@@ -5,8 +5,10 @@ one table, whose rows are counted through.
 """
 
 import abc
+import contextlib
 import functools
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
@@ -17,7 +19,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import MISSING, arrow, is_text, plain
 from darkbayes.tables.columns import first_of, listed, require_columns, require_distinct
 from darkbayes.tables.csvfile import BadRow, Block, open_csv
-from darkbayes.tables.decoding import Source, name_of
+from darkbayes.tables.decoding import Source, name_of, read_again
 from darkbayes.tables.formats import kind_of, load
 
 PARQUET = (".parquet", ".pq")  # How the names of Parquet files end.
@@ -210,10 +212,17 @@ def open_rows(source: Any, **layout: Unpack[Layout]) -> Rows:
             raise InvalidInput("no file is named: give one at least")
         files = [open_rows(path, **layout) for path in source]
         return files[0] if len(files) == 1 else JoinedRows(files)
-    content: Source = source if isinstance(source, bytes) else existing(source)
-    if isinstance(content, Path) and not content.is_file():
-        # A pipe can be read once alone.
-        content = content.read_bytes()
+    if isinstance(source, bytes):
+        return _rows_of(source, **layout)
+    with contextlib.ExitStack() as opened:
+        rows = _rows_of(opened.enter_context(read_again(existing(source))), **layout)
+        # The copy of a pipe is there as long as its rows may be read.
+        weakref.finalize(rows, opened.pop_all().close)
+    return rows
+
+
+def _rows_of(content: Source, **layout: Unpack[Layout]) -> Rows:
+    """Those of one file."""
     if isinstance(content, bytes):
         kind = "parquet" if is_parquet(content) else "csv"
     else:
@@ -223,7 +232,7 @@ def open_rows(source: Any, **layout: Unpack[Layout]) -> Rows:
     if kind == "csv":
         for name in ("query", "sheet"):
             if (asked := layout.get(name)) is not None:
-                raise InvalidInput(f"{content} is a CSV file: leave out the {name} {asked!r}")
+                raise InvalidInput(f"{name_of(content)} is a CSV file: leave out the {name} {asked!r}")
         return CsvRows(content, layout.get("delimiter"), layout.get("encoding"))
     assert isinstance(content, Path)
     how = {name: layout.get(name) for name in ("query", "sheet", "encoding")}
@@ -297,6 +306,8 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
         ragged.append(row)
         return "skip"
 
+    # What a text says is for its reader: which texts are missing depends on what the column is.
+    numbers = any(map(pa.types.is_floating, types.values()))
     options = {"column_names": [str(k) for k in range(width)], "use_threads": False, "block_size": len(block.data) + 1}
     rows = pa.csv.read_csv(
         pa.BufferReader(block.data),
@@ -305,8 +316,8 @@ def _parsed(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, list[
         pa.csv.ConvertOptions(
             column_types={str(k): kind for k, kind in types.items()},
             include_columns=[str(k) for k in types],
-            null_values=sorted(MISSING),
-            strings_can_be_null=True,
+            null_values=sorted(MISSING) if numbers else [""],
+            strings_can_be_null=not numbers,
         ),
     )
     return rows, ragged

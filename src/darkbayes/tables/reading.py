@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from darkbayes.tables.cells import arrow, text_of
+from darkbayes.tables.cells import EMPTY, arrow, text_of
 from darkbayes.tables.columns import Table, guessed_table
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.opening import FilePath, Layout, joined_cells, open_rows
@@ -45,11 +45,11 @@ def rows_at(
     r"""The rows at these places of a file, in the order of the places.
 
     All columns are read, also those that no model reads, as arrays of Arrow. Places are lines of a CSV file, or numbers
-    of rows of others, as `read_batches` counts them. Cells of a CSV file are texts, null where a value is missing.
+    of rows of others, as `read_batches` counts them. Cells of a CSV file are texts, null where they are empty.
 
     >>> rows = rows_at(b"name,size\nann,1.50\nbob,NA\ncid,3\n", [4, 3])
     >>> {name: column.to_pylist() for name, column in rows.items()}
-    {'name': ['cid', 'bob'], 'size': ['3', None]}
+    {'name': ['cid', 'bob'], 'size': ['3', 'NA']}
     """
     rows, wanted = open_rows(source, **layout), np.asarray(places, np.int64)
     parts, lines = [], []
@@ -62,6 +62,8 @@ def rows_at(
     order = np.asarray([at[place] for place in wanted.tolist()], np.int64)
     chosen = {name: joined_cells([part[name] for part in parts]).take(order) for name in rows.names}
     return {
-        name: arrow().array(map(text_of, cells.tolist()), "string") if isinstance(cells, np.ndarray) else cells
+        name: arrow().array((text_of(cell, EMPTY) for cell in cells.tolist()), "string")
+        if isinstance(cells, np.ndarray)
+        else cells
         for name, cells in chosen.items()
     }

@@ -165,6 +165,8 @@ class TableSchema:
     sources: tuple[Any, ...] = ()
     """What reads columns of a file that are not read as they are: `Dates`, `Marked` or `TextColumn`, each with the
     `name` of the file's column and the `columns` that it makes. It may be one of the target's."""
+    missing: tuple[str, ...] | None = None
+    """The texts that say that a value is missing (`cells.gaps`), if somebody named them."""
 
     @property
     def numbers(self) -> tuple[Number, ...]:

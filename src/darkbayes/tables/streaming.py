@@ -242,7 +242,7 @@ class Batches:
 
     def _good(self, part: Part) -> "Good":
         """The good rows among these, as a frame holds them; on any thread."""
-        values, strays = read_cells(part.cells, self._wanted)
+        values, strays = read_cells(part.cells, self._wanted, self._schema.missing)
         if self._target is not None:
             values |= {name: np.asarray(values[name]) for name in self._target.columns}
             strays += self._target.strays(values)

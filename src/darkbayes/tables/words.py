@@ -5,6 +5,7 @@ one. A missing text has no words.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 import zlib
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from darkbayes.errors import InvalidInput
-from darkbayes.tables.cells import each_cell, quoted, text_of
+from darkbayes.tables.cells import MISSING, each_cell, quoted, text_of
 from darkbayes.tables.schema import Frame, stored_as
 
 BUCKETS = 32
@@ -58,15 +59,15 @@ class TextColumn:
         kept = tuple(bucket for bucket, name in zip(self.buckets, self.columns, strict=True) if name in names)
         return dataclasses.replace(self, buckets=kept)
 
-    def value(self, cell: Any) -> str | None:
+    def value(self, cell: Any, missing: frozenset[str] = MISSING) -> str | None:
         """The text in a cell."""
         if isinstance(cell, list | dict | np.ndarray):
             raise ValueError(f"{quoted(cell)}, not a text")
-        return text_of(cell)
+        return text_of(cell, missing)
 
-    def read(self, cells: Any) -> tuple[np.ndarray, dict[int, str]]:
+    def read(self, cells: Any, missing: frozenset[str] = MISSING) -> tuple[np.ndarray, dict[int, str]]:
         """The texts in some cells, and the rows that hold something else, and what."""
-        return each_cell(cells, self.value, object)
+        return each_cell(cells, functools.partial(self.value, missing=missing), object)
 
     def spread(self, texts: np.ndarray) -> Frame:
         """The columns that are made, of texts."""
