@@ -175,7 +175,7 @@ def error(prediction: Any, y: Any) -> float:
 
 @_explained
 def rmse(prediction: Any, y: Any) -> float:
-    """The root mean square error of the predictive mean."""
+    """The root mean square error of the point: the predictive mean, or the median where a logarithm is modelled."""
     return score(prediction, y, "rmse")
 
 
