@@ -56,7 +56,7 @@ def test_devices_that_cannot_be_used_are_explained(monkeypatch):
 
 
 def test_extras_are_those_of_the_package():
-    declared = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     every = declared["optional-dependencies"]
 
     def needed(extra):
