@@ -411,7 +411,7 @@ def test_weights_are_exported_by_name_and_for_pytorch_without_onnx(prices, tmp_p
     assert sum(array.size for array in load_file(tmp_path / "own.safetensors").values()) == 2 * 8 + 8 + 8 * 3 + 3
     with pytest.raises(SystemExit):
         cli.main(["export", str(prices.out), "--safetensors", "-o", str(tmp_path / "own.onnx")])
-    assert "let it end in .safetensors" in capsys.readouterr().err
+    assert "does not end in .safetensors: name a file that does" in capsys.readouterr().err
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     captured(capsys, "export", prices.out, "--torch", "-o", tmp_path / "own.pt")
     state = torch.load(tmp_path / "own.pt", weights_only=True)
