@@ -273,8 +273,8 @@ def auroc(inside: Any, outside: Any) -> float:
     >>> auroc([0.1, 0.2, 0.3], [0.2, 0.4])
     0.75
     """
-    alarms, found = ranking(inside, outside)
-    return float(np.trapezoid(found, alarms) / (alarms[-1] * found[-1]))
+    alarms, hits = ranking(inside, outside)
+    return float(np.trapezoid(hits, alarms) / (alarms[-1] * hits[-1]))
 
 
 def average_precision(inside: Any, outside: Any) -> float:
@@ -289,8 +289,8 @@ def average_precision(inside: Any, outside: Any) -> float:
     >>> round(average_precision([0.1, 0.8], [0.7, 0.9]), 3)
     0.833
     """
-    alarms, found = ranking(inside, outside)
-    return float(np.sum(np.diff(found) * found[1:] / (alarms + found)[1:]) / found[-1])
+    alarms, hits = ranking(inside, outside)
+    return float(np.sum(np.diff(hits) * hits[1:] / (alarms + hits)[1:]) / hits[-1])
 
 
 def ranking(inside: Any, outside: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -311,8 +311,8 @@ def ranking(inside: Any, outside: Any) -> tuple[np.ndarray, np.ndarray]:
         raise InvalidInput(f"a ranking compares {number} inputs inside with {others} outside: give some of both")
     _, place = np.unique(-both, return_inverse=True)
     counts = (np.cumsum(np.bincount(part, minlength=place.max() + 1)) for part in (place[:number], place[number:]))
-    alarms, found = (np.append(0.0, count) for count in counts)
-    return alarms, found
+    alarms, hits = (np.append(0.0, count) for count in counts)
+    return alarms, hits
 
 
 def risk_coverage(uncertainty: Any, loss: Any) -> np.ndarray:

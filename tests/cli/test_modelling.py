@@ -275,19 +275,19 @@ def test_scores_of_a_fit_are_those_of_its_file_on_the_same_rows_whatever_is_guar
     held.write_text("\n".join([lines[0], *(lines[int(place.removeprefix("line ")) - 1] for place in places)]) + "\n")
     capsys.readouterr()
     shown, _ = captured(capsys, "evaluate", out, held, "--quiet", "--json")
-    found = {row["metric"]: (row["mean"], row["se"]) for row in json.loads(shown)["rows"]}
+    actual = {row["metric"]: (row["mean"], row["se"]) for row in json.loads(shown)["rows"]}
     # Of the 12 rows that calibrated them, intervals of each leave out the strangest.
-    assert found.pop("guaranteed_coverage_80")[0] == pytest.approx(11 / 12)
+    assert actual.pop("guaranteed_coverage_80")[0] == pytest.approx(11 / 12)
     rows = json.loads((out / "results.json").read_text())["rows"]
-    told = {row["metric"]: (row["mean"], row["se"]) for row in rows if row["method"] == "student"}
-    del told["gain_kept"]
-    assert found.keys() == told.keys()
-    for metric, score in told.items():
-        assert found[metric] == pytest.approx(score, rel=1e-4), metric
+    expected = {row["metric"]: (row["mean"], row["se"]) for row in rows if row["method"] == "student"}
+    del expected["gain_kept"]
+    assert actual.keys() == expected.keys()
+    for metric, score in expected.items():
+        assert actual[metric] == pytest.approx(score, rel=1e-4), metric
     # And of each by itself: together they are the mean of squares.
     each = json.loads((out / "fit.json").read_text())["outputs"]
-    assert np.mean([score["rmse"][0] ** 2 for score in each]) == pytest.approx(told["rmse"][0] ** 2)
-    assert np.mean([score["coverage_90"][0] for score in each]) == pytest.approx(told["coverage_90"][0])
+    assert np.mean([score["rmse"][0] ** 2 for score in each]) == pytest.approx(expected["rmse"][0] ** 2)
+    assert np.mean([score["coverage_90"][0] for score in each]) == pytest.approx(expected["coverage_90"][0])
 
 
 def test_scores_of_classes_are_those_of_the_predictions(kinds, tmp_path, capsys):
@@ -317,8 +317,8 @@ def test_missing_and_unknown_categories_are_predicted(kinds, tmp_path, capsys):
 
 def as_json_lines(content: bytes) -> bytes:
     rows = csv.DictReader(content.decode().splitlines())
-    told = ({name: cell or None for name, cell in row.items()} for row in rows)
-    return "\n".join(json.dumps(row) for row in told).encode()
+    cells = ({name: cell or None for name, cell in row.items()} for row in rows)
+    return "\n".join(json.dumps(row) for row in cells).encode()
 
 
 @pytest.mark.parametrize("form", [bytes, gzip.compress, as_json_lines])
@@ -335,8 +335,8 @@ def test_a_pipe_is_read_as_a_file_of_its_content_is(kinds, form, tmp_path, capsy
             feeding = threading.Thread(target=pipe.write_bytes, args=(content,))
             if source == pipe:
                 feeding.start()
-            shown, told = captured(capsys, *(source if part is Path else part for part in command))
-            answers.append((shown + told).replace(str(source), "SOURCE").replace(source.name, "SOURCE"))
+            shown, message = captured(capsys, *(source if part is Path else part for part in command))
+            answers.append((shown + message).replace(str(source), "SOURCE").replace(source.name, "SOURCE"))
             if source == pipe:
                 feeding.join()
         gc.collect()
@@ -411,7 +411,7 @@ def test_weights_are_exported_by_name_and_for_pytorch_without_onnx(prices, tmp_p
     assert sum(array.size for array in load_file(tmp_path / "own.safetensors").values()) == 2 * 8 + 8 + 8 * 3 + 3
     with pytest.raises(SystemExit):
         cli.main(["export", str(prices.out), "--safetensors", "-o", str(tmp_path / "own.onnx")])
-    assert "let it end in .safetensors" in capsys.readouterr().err
+    assert "does not end in .safetensors: name a file that does" in capsys.readouterr().err
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     captured(capsys, "export", prices.out, "--torch", "-o", tmp_path / "own.pt")
     state = torch.load(tmp_path / "own.pt", weights_only=True)

@@ -151,7 +151,7 @@ REFUSED = {
         ),
         {},
     ),
-    r"of several images at once": (
+    "for several images at once": (
         # A mean over the batch, which a batch of one does not show.
         lambda: made(shape=(1, 3, 8, 6), nodes=[helper.make_node("ReduceMean", ["x"], ["y"], axes=[0, 2], keepdims=0)]),
         {},

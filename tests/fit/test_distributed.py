@@ -172,13 +172,13 @@ def test_a_place_is_what_is_given_or_else_what_the_environment_says(given, envir
 
 def joined(given: Any, environment: dict[str, str], patch: pytest.MonkeyPatch) -> Any:
     """The place that JAX is told."""
-    found: list[Any] = []
+    calls: list[Any] = []
     patch.setattr(processes, "_reach", lambda coordinator: None)
-    patch.setattr(jax.distributed, "initialize", lambda *place, **waits: found.append(place))
+    patch.setattr(jax.distributed, "initialize", lambda *place, **waits: calls.append(place))
     for name, value in environment.items():
         patch.setenv(name, value)
     processes.join(*given)
-    return found[0]
+    return calls[0]
 
 
 def commands_of(text: str) -> list[Fit]:

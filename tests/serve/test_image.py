@@ -31,15 +31,15 @@ def brought() -> list[str]:
     return names.split()
 
 
-def with_their_own(names: Iterable[str], found: set[str] | None = None) -> set[str]:
+def with_their_own(names: Iterable[str], known: set[str] | None = None) -> set[str]:
     """Packages and all that they need."""
-    found = set() if found is None else found
+    known = set() if known is None else known
     for name in map(canonicalize_name, names):
-        if name not in found:
-            found.add(name)
+        if name not in known:
+            known.add(name)
             needs = map(Requirement, importlib.metadata.requires(name) or [])
-            with_their_own((one.name for one in needs if not one.marker or one.marker.evaluate({"extra": ""})), found)
-    return found
+            with_their_own((one.name for one in needs if not one.marker or one.marker.evaluate({"extra": ""})), known)
+    return known
 
 
 def test_the_image_serves_what_the_service_offers():

@@ -57,9 +57,9 @@ def test_the_student_is_the_same_whatever_the_mesh(alone, tmp_path):
     commands = [[sys.executable, mesh_run.__file__, str(tmp_path)]]
     assert exit_codes(commands, [tmp_path / "log"], environment(devices=8)) == [0], (tmp_path / "log").read_text()
     for number in mesh_run.SHAPES:
-        found = read_arrays(tmp_path / f"{number}-devices")
+        arrays = read_arrays(tmp_path / f"{number}-devices")
         for name, expected in alone.items():
-            np.testing.assert_allclose(found[name], expected, atol=1e-4, err_msg=f"{number} devices")
+            np.testing.assert_allclose(arrays[name], expected, atol=1e-4, err_msg=f"{number} devices")
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits_on_the_same_mesh(divided):

@@ -187,17 +187,17 @@ SOURCES = {
 )
 def test_what_counts_as_missing_in_text_is_told_and_can_be_said(source, missing, countries, grades, paid, tmp_path):
     table = SOURCES[source](tmp_path, Wishes(missing=missing))
-    found = infer_schema(table, "y")
-    known = {column.name: " ".join(column.categories) for column in found.schema.categories}
+    inferred = infer_schema(table, "y")
+    known = {column.name: " ".join(column.categories) for column in inferred.schema.categories}
     assert known == {"country": countries, "grade": grades, "paid": paid}
     # What is missing in a column of numbers is no number, whatever it means elsewhere.
-    assert [(column.name, column.flagged) for column in found.schema.numbers] == [("size", True)]
+    assert [(column.name, column.flagged) for column in inferred.schema.numbers] == [("size", True)]
     said = {"country": "'NA' (15 cells)", "grade": "'None' (20 cells), '-' (20 cells)", "paid": "'?' (20 cells)"}
     where = ((name, f"is taken to be missing where it says {texts}") for name, texts in said.items())
-    told = [] if missing is not None else [f"{name!r} {what}, which is a guess (missing)" for name, what in where]
-    assert [note for note in found.notes if note.endswith("(missing)")] == told
+    notes = [] if missing is not None else [f"{name!r} {what}, which is a guess (missing)" for name, what in where]
+    assert [note for note in inferred.notes if note.endswith("(missing)")] == notes
     # Whoever reads by the schema, stored and restored, reads the same, and needs to be told nothing.
-    schema = schema_from_dict(json.loads(json.dumps(schema_to_dict(found.schema))))
+    schema = schema_from_dict(json.loads(json.dumps(schema_to_dict(inferred.schema))))
     frame = frame_of(table, schema)
     (batch,) = read_batches(as_file("csv", tmp_path), schema)
     (packed,) = read_batches(as_file("parquet", tmp_path), schema)
@@ -211,20 +211,22 @@ def test_what_counts_as_missing_in_text_is_told_and_can_be_said(source, missing,
 def test_categories_of_pandas_and_mixed_cells_are_read_by_what_they_say():
     sizes, mixed = pd.cut(np.arange(40) % 8, 4), ["NA", MOMENT.date(), True, "small"] * 10
     table = from_columns(pd.DataFrame({"size": sizes, "mixed": mixed, "y": np.arange(40) + 0.5}))
-    found = infer_schema(table, "y")
-    frame = frame_of(table, found.schema)
+    inferred = infer_schema(table, "y")
+    frame = frame_of(table, inferred.schema)
     assert frame["size"].tolist() == [str(size) for size in sizes]
     assert frame["mixed"][:4].tolist() == [None, "2021-03-04", "true", "small"]
 
 
 def test_what_counts_as_missing_is_told_of_columns_that_somebody_chose_and_of_targets():
-    told = infer_schema(from_columns(GRADED, wishes=Wishes({"country": "category", "paid": "text"})), "y").notes
-    assert sum("which is a guess (missing)" in note for note in told) == 3
-    found = infer_schema(from_columns(GRADED.drop(columns="y")), "country")
-    assert found.schema.target.classes == ("DE", "FR")
-    assert "'country' is taken to be missing where it says 'NA' (15 cells), which is a guess (missing)" in found.notes
-    found = infer_schema(from_columns(GRADED.drop(columns="y"), wishes=Wishes(missing=())), "country")
-    assert found.schema.target.classes == ("DE", "FR", "NA")
+    notes = infer_schema(from_columns(GRADED, wishes=Wishes({"country": "category", "paid": "text"})), "y").notes
+    assert sum("which is a guess (missing)" in note for note in notes) == 3
+    inferred = infer_schema(from_columns(GRADED.drop(columns="y")), "country")
+    assert inferred.schema.target.classes == ("DE", "FR")
+    assert (
+        "'country' is taken to be missing where it says 'NA' (15 cells), which is a guess (missing)" in inferred.notes
+    )
+    inferred = infer_schema(from_columns(GRADED.drop(columns="y"), wishes=Wishes(missing=())), "country")
+    assert inferred.schema.target.classes == ("DE", "FR", "NA")
 
 
 @pytest.mark.parametrize("missing", [("12",), (" 1e3",), ("True",), (3,), "NA"])

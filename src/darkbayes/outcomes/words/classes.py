@@ -213,8 +213,8 @@ def ranked(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.nda
     (0.75, 0.833)
     """
     both = scores[~positive], scores[positive]
-    alarms, found = ranking(*both)
-    recall, precision = found / found[-1], found[1:] / (alarms + found)[1:]
+    alarms, hits = ranking(*both)
+    recall, precision = hits / hits[-1], hits[1:] / (alarms + hits)[1:]
     at_recall = precision[np.minimum(np.searchsorted(recall[1:], GRID), len(precision) - 1)]
     return np.interp(GRID, alarms / alarms[-1], recall), at_recall, auroc(*both), average_precision(*both)
 
