@@ -113,10 +113,10 @@ def uci() -> str:
     if results is None:
         return MISSING
     scores = [row for row in results["rows"] if row["metric"] == "log_likelihood"]
+    ahead, number, but_teacher = re.findall(r"\d+", best_of_all(scores, paper.NAMES))
     trials = sorted({row["trials"] for row in scores if row["method"] == "student"})
-    counted = re.search(r"\d+ of \d+.*", best_of_all(scores, paper.NAMES))
-    assert counted is not None
-    return f"{counted[0].rstrip('.')}; {trials[0]} to {trials[-1]} splits of each"
+    splits = f"{trials[0]} to {trials[-1]} splits" if len(trials) > 1 else f"{trials[0]} split{'s' * (trials[0] > 1)}"
+    return f"{ahead} of {number}, {but_teacher} but for its teacher; {splits} each"
 
 
 def help_of(command: list[str]) -> str:

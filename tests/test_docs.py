@@ -85,7 +85,8 @@ def lay(command: Fit) -> None:
     out = command.out or Path("runs") / name
     prepared = command._prepared(command.source, out)
     schema = prepared.schema
-    options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=command.head)
+    head = command.head or schema.target.heads[0]
+    options = Options(student_hidden=command.student_hidden, likelihood=command.likelihood, head=head)
     student = make_student(schema.target, options, updates=1)
     params = student.init(jax.random.key(0), prepared.train.x[:1])
     write_json(out / "schema.json", schema_to_dict(schema))
@@ -267,7 +268,7 @@ def test_the_short_table_has_the_paper_beside_our_student(script, tmp_path, monk
     table = script.fill("<!-- results: short -->\n<!-- end -->").splitlines()
     assert "| MNIST | error (%) | 1.307 | 1.271 | 1.30 ± 0.10 |" in table
     assert "| Boston housing | log likelihood |  |  | (not run yet) |" in table
-    assert table[-2].endswith("| 1 of 2 |")
+    assert table[-2].endswith("| 1 of 2, 1 but for its teacher; 1 split each |")
 
 
 def test_links_between_documents_lead_somewhere():
