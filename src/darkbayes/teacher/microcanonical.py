@@ -162,7 +162,7 @@ class MicrocanonicalChain(eqx.Module):
         # Where there was no going on the chain turns back.
         stay = state._replace(direction=-state.direction, gradients=moved.gradients)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, stay)
-        error = jnp.where(finite, change**2 / state.direction.size, 0.0)
+        error = jnp.where(finite, change**2 / state.direction.size, state.energy_error)
         state = state.noting(error)
         progress = state.count / self.burn_in
         wanted = self.target * FIRST_ERROR ** jnp.maximum(1.0 - progress / SETTLED, 0.0)
