@@ -120,8 +120,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if (connected := transport.get_extra_info("socket")) is not None:
-            # asyncio does so where a socket says that it is TCP's, which those of a listener that was handed over do not:
-            # the body of an answer would wait until the other side has acknowledged its head.
+            # asyncio does so where a socket says that it is TCP's, which those of a listener that it was given do not: the
+            # body of an answer would wait until the other side has acknowledged its head.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.register.admit(self):
             self.register.note(self, "head")
