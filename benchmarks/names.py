@@ -49,6 +49,7 @@ NAMES = Names(
         "seconds_to_end": "seconds until they had, median",
         "most_seconds_to_end": "at most",
         "steps_per_s": "steps of all chains a second",
+        "max_difference": "largest difference of its predictions from one device's",
         "kills_that_cut_a_checkpoint_short": "kills that cut a checkpoint short",
         "done_at_last_kill": "share of the run done at the last kill",
         "kl_toy2d_auto": "KL(NUTS || method), 2-D toy, auto",

@@ -120,7 +120,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if (connected := transport.get_extra_info("socket")) is not None:
-            # asyncio does so where a socket says that it is TCP's, which those of a listener that it was given do not: the
+            # asyncio does so where a socket says that it is TCP's, which those of a given listener do not. The
             # body of an answer would wait until the other side has acknowledged its head.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.register.admit(self):
