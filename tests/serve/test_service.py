@@ -1,5 +1,6 @@
 """The service as a process among strangers: who holds a connection, sends too much or nothing, and how it stops."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -13,8 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
 
 import shipped_models
+from darkbayes.serve.connections import Connection, Register
+from darkbayes.serve.limits import Limits
+from darkbayes.serve.measures import Measures
 
 PROGRAM = """
 import sys
@@ -190,3 +195,28 @@ def test_it_answers_what_it_has_begun_and_stops(tmp_path):
         refused = {line["status"]: line["bytes"] for line in lines if "reason" in line}
         assert refused == sizes
         assert all(sizes.values())
+
+
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledged():
+    """Nobody else asks for it: a listener that is handed to asyncio does not say that it is TCP's."""
+    protocol = type("Guarded", (Connection,), {"register": Register(Limits(), Measures())})
+    asked = []
+
+    async def look():
+        config = uvicorn.Config(lambda scope: None, lifespan="off")
+        loop, state = asyncio.get_running_loop(), uvicorn.server.ServerState()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            make = lambda: protocol(config, state, {})  # noqa: E731
+            server = await loop.create_server(make, sock=listener)
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            while not state.connections:
+                await asyncio.sleep(0)
+            (one,) = state.connections
+            asked.append(one.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+            one.transport.abort()
+            server.close()
+            one.register.sweeping.cancel()
+
+    asyncio.run(look())
+    assert asked[0]

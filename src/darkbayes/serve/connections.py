@@ -24,9 +24,8 @@ KINDS: tuple[str, ...] = ("head", "body", "answer", "idle")
 """What a connection may owe, those first that have to make room first."""
 IDLE = 75.0  # Seconds that a connection may be without a request: longer than proxies keep theirs.
 SWEEP = 0.5  # Seconds between looks at who owes for too long.
-AT_ONCE = (
-    16  # Connections that are opened or dropped before others have their turn: a thousand take tenths of a second.
-)
+AT_ONCE = 64
+"""Connections that are opened or dropped before others have their turn: a thousand take tenths of a second."""
 END = re.compile(rb"\r?\n\r?\n")
 CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
