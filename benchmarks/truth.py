@@ -20,6 +20,7 @@ from benchmarks.common import announced, say
 from darkbayes.fit import Model, Options, automatic, make_posterior, sharing
 from darkbayes.fit.choosing import cells
 from darkbayes.outcomes import NumberTarget
+from darkbayes.paper.common import scored
 from darkbayes.paper.regression import standardised
 from darkbayes.paper.tables import split
 from darkbayes.runs import row
@@ -146,12 +147,7 @@ def aside(name: str, seed: int) -> dict[str, float]:
     lengths = automatic._lengths(cells(data, target, MODEL), options)
     draws = sampled(posterior, data, starts, lengths, options, seed)
     flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), draws)
-    said = automatic.predicted_by_draws(posterior, flat, other.x)
-    away = np.asarray(said.mean) - np.asarray(other.y)
-    return {
-        "log_likelihood": float(np.mean(said.log_prob(np.asarray(other.y)))),
-        "rmse": float(np.sqrt(np.mean(away**2))),
-    }
+    return scored(automatic.predicted_by_draws(posterior, flat, other.x), other.y)
 
 
 def sampled(posterior: Any, data: Data, starts: Any, lengths: dict[str, Any], options: Options, seed: int) -> Any:

@@ -43,6 +43,7 @@ Query = Annotated[
 ]
 Names = Annotated[tuple[str, ...], value("COLUMN ...", default=False)]
 Files = Annotated[tyro.conf.Positional[tuple[Path, ...]], value("FILE ...", default=False)]
+GUESSES = (*KINDS, "decimal", "day_first", "missing", "transform")  # Options that overrule what is guessed of a table.
 LAYOUT = ("delimiter", "encoding", "sheet", "query")  # Options that say how a file is laid out.
 BACKBONE = ("backbone_size", "backbone_center", "backbone_scale", "backbone_output")  # What is said of a backbone.
 PLACE = ("distributed", "coordinator", "processes", "process")  # What a process of several is told.
@@ -199,18 +200,7 @@ class Fit:
         common.tell(prepared.notes, self.quiet)
         # What tells one run from another; the names of folders do not, nor what nobody said of the columns.
         said = {name: setting for name, setting in asdict(self).items() if name not in ASIDE}
-        optional = (
-            *KINDS,
-            "decimal",
-            "day_first",
-            "missing",
-            "transform",
-            "network",
-            "backbone",
-            "memory",
-            *BACKBONE,
-            *LAYOUT,
-        )
+        optional = (*GUESSES, "network", "backbone", "memory", *BACKBONE, *LAYOUT)
         unsaid = {name for name in optional if said.get(name) in ((), None, AUTO)}
         config = {name: setting for name, setting in said.items() if name not in unsaid}
         config |= {"source": ", ".join(path.name for path in self.source)}
@@ -275,19 +265,7 @@ class Fit:
         split: Any = {"held_out": self.held_out, "seed": self.seed}
         first = sources[0]
         if first.is_dir() and not parts_in(first):
-            tables = (
-                "memory",
-                "target",
-                "ignore",
-                *KINDS,
-                "decimal",
-                "day_first",
-                "missing",
-                "transform",
-                "weights",
-                "class_weight",
-                *LAYOUT,
-            )
+            tables = ("memory", "target", "ignore", *GUESSES, "weights", "class_weight", *LAYOUT)
             self._refuse_given(tables, "a folder of images")
             if len(sources) > 1:
                 raise InvalidInput(f"{first} is a folder of images: name no other with it")

@@ -71,9 +71,12 @@ def taught(
     state = run.distil("student", parts, key, steps, deadline, as_given)
     if longer is None:
         return Taught(state, False, "")
-    # It would take as long again.
-    in_time = lambda: deadline is None or 2 * time.time() - began <= deadline  # noqa: E731
-    decided = run.decide("student/more", lambda: _decided(parts.chain, state, in_time()))
+
+    def decide() -> dict[str, Any]:
+        # It would take as long again.
+        return _decided(parts.chain, state, deadline is None or 2 * time.time() - began <= deadline)
+
+    decided = run.decide("student/more", decide)
     if decided["again"]:
         state = run.distil("student", longer, key, 2 * steps, deadline, renewed)
     return Taught(state, **decided)
