@@ -97,6 +97,7 @@ NAMES = Names(
         "aurc": "area under the risk-coverage curve (%)",
         "regret": "regret (chance = 100)",
         "labels_to_95": "labels to 95 % right",
+        "halves_apart": "nats between the halves of the chains",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",
         "spread_ratio_within": "share of probes with a spread within a factor of 2 of the teacher's",

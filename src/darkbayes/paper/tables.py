@@ -11,8 +11,10 @@ CatBoost, NGBoost, gradient boosting and the Gaussian process at their packages'
 """
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
+import operator
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,7 @@ import jax
 import numpy as np
 
 import darkbayes as db
-from darkbayes.fit import Options, fit
+from darkbayes.fit import Fitted, Options, fit
 from darkbayes.outcomes import NumberTarget
 from darkbayes.outcomes.number import NumberPrediction
 from darkbayes.paper.common import Row, scored, teacher_of
@@ -34,7 +36,7 @@ from darkbayes.types import Data
 DATASETS = ("airfoil", "concrete", "bikesharing")
 HELD_OUT = 0.2
 GP_ROWS = 2_000  # A Gaussian process learns from so many at most: its cost grows with their cube.
-METRICS = ("log_likelihood", "rmse", "cpu_s", "predict_us")
+METRICS = ("log_likelihood", "rmse", "halves_apart", "cpu_s", "predict_us")
 BDE = {
     "hidden_layers": [16] * 4,
     "n_members": 10,
@@ -76,7 +78,7 @@ def split(name: str, seed: int) -> Split:
 def reproduce(run: db.Run, preset: TablesPreset, trials: int, seed: int) -> list[Row]:
     """All methods on the splits that are asked for, each once; returns rows of all that the folder has, by data set."""
     rows = []
-    methods: dict[str, Callable[..., dict[str, Any]]] = {"student": _distilled}
+    comparators: dict[str, Callable[..., dict[str, Any]]] = {}
     known = {
         "bde": ("bde", _bde),
         "catboost": ("catboost", _catboost),
@@ -87,8 +89,9 @@ def reproduce(run: db.Run, preset: TablesPreset, trials: int, seed: int) -> list
     for name in preset.comparators:
         package, method = known[name]
         if importlib.util.find_spec(package) is not None:
-            methods[name] = method
+            comparators[name] = method
     for dataset in DATASETS:
+        methods = {"student": functools.partial(_distilled, run, dataset)} | comparators
         scores: dict[tuple[str, str], dict[int, float]] = {}
         for trial, (method, score) in itertools.product(range(max(trials, TablesPreset.trials)), methods.items()):
             wanted, split_seed = trial < trials and dataset in preset.datasets, seed + trial
@@ -110,16 +113,27 @@ def _mixture(mean: np.ndarray, spread: np.ndarray) -> NumberPrediction:
     return NumberPrediction.standard(weights, mean[..., None], spread[..., None] ** 2, None, None)
 
 
-def _distilled(train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
-    """The student, and its teacher under its own name."""
+def _distilled(run: db.Run, dataset: str, train: Data, test: Data, seed: int, preset: TablesPreset) -> dict[str, Any]:
+    """The student, and its teacher under its own name, whose verdict the run keeps."""
     began = time.process_time()
     target = NumberTarget("y", "identity", 0.0, 1.0, float(np.min(train.y)), float(np.max(train.y)))
     how: Any = {name: getattr(preset, name) for name in ("effort", "chains", "student_hidden")}
     fitted = fit(train, target, jax.random.key(seed), Options(time_budget=None, **how))
     own: dict[str, Any] = {"cpu_s": time.process_time() - began}
     own |= scored(fitted.predict(test.x), test.y) | {"predict_us": _micros(fitted.predict, test.x)}
-    teacher = scored(fitted.predict_teacher(test.x), test.y)
+    run.decide(f"{dataset}-{seed}/student/model", lambda: dataclasses.asdict(fitted.chosen))
+    run.decide(f"{dataset}-{seed}/student/diagnostics", fitted.diagnosis.as_dict)
+    teacher = scored(fitted.predict_teacher(test.x), test.y) | {"halves_apart": _halves_apart(fitted, test)}
     return own | {f"{teacher_of(fitted)}.{name}": value for name, value in teacher.items()}
+
+
+def _halves_apart(fitted: Fitted, test: Data) -> float:
+    """By how many nats the halves of the chains, whose draws lie one after another, differ in log likelihood."""
+    half = len(jax.tree.leaves(fitted.draws)[0]) // 2
+    parts = operator.itemgetter(slice(half)), operator.itemgetter(slice(half, None))
+    halves = [fitted._replace(draws=jax.tree.map(part, fitted.draws)) for part in parts]
+    first, second = (scored(one.predict_teacher(test.x), test.y)["log_likelihood"] for one in halves)
+    return abs(first - second)
 
 
 def _micros(predict: Callable[[Any], Any], x: Any) -> float:
