@@ -37,8 +37,9 @@ LEAST_ROWS, MOST_ROWS = 200, 2_500
 """Rows without which no choice is made, and those that are looked at where there are more."""
 ASIDE = 0.2
 """The share of them that is kept aside."""
-CHAINS, STEPS, DRAWS, START_STEPS = 4, 2_400, 24, 3_000
-"""Chains, steps and kept draws of each, and steps of the optimisation before."""
+CHAINS, STEPS, DRAWS, START_STEPS = 8, 2_400, 24, 3_000
+"""Chains, steps and kept draws of each, and steps of the optimisation before. Fewer chains understate what noise that
+depends on the inputs is worth, which gains most from an average (`results/network-tuning.json`)."""
 MOST_BELOW = 10.0
 """Nats below the median row that a row may count for: short chains leave a few rows far off that longer ones mend."""
 EQUAL = 0.5
