@@ -2,7 +2,8 @@
 
 Each candidate is what a fit would sample, in short: networks are optimised, chains begin where they end, and the draws
 of all chains together predict the rows kept aside. The best log likelihood wins, or a simpler candidate that is as good
-within its error. A candidate that diverges is out.
+within its error. A likelihood of which the others are special cases is taken unless one of these is clearly better: it
+gains more than they do from the longer chains of a fit. A candidate that diverges is out.
 """
 
 import dataclasses
@@ -42,8 +43,9 @@ CHAINS, STEPS, DRAWS, START_STEPS = 8, 2_400, 24, 3_000
 depends on the inputs is worth, which gains most from an average (`results/network-tuning.json`)."""
 MOST_BELOW = 10.0
 """Nats below the median row that a row may count for: short chains leave a few rows far off that longer ones mend."""
-EQUAL = 0.5
-"""Standard errors that a simpler candidate may be behind and still win."""
+EQUAL, GENERAL = 0.5, 1.0
+"""Standard errors that a simpler candidate may be behind and still win, and that the general likelihood may: at full
+length it was .015 nats behind at most, and up to 1 ahead (`results/network-tuning.json`)."""
 
 
 class Model(NamedTuple):
@@ -141,10 +143,17 @@ def choose_model(
                 passed_over.append(model)
             elif model not in scores:
                 scores[model] = _tried(rest, aside, target, model, try_key, steps)
-        return max(some, key=lambda model: -np.inf if (score := scores.get(model)) is None else score.mean())
+        best = max(some, key=lambda model: -np.inf if (score := scores.get(model)) is None else score.mean())
+        general = [model for model in some if model.likelihood == target.general != best.likelihood]
+        return general[0] if general and is_near(general[0], best, GENERAL) else best
 
     def late() -> bool:
         return deadline is not None and time.time() > deadline
+
+    def is_near(model: Model, best: Model, errors: float) -> bool:
+        """Whether it is that few standard errors behind the best."""
+        score, top = scores.get(model), scores[best]
+        return score is not None and top is not None and (top - score).mean() <= errors * standard_error(top - score)
 
     # One thing after another, of the middle network at first: a third of all combinations.
     best = models[0]._replace(hidden=models[len(models) // 2].hidden)
@@ -153,11 +162,8 @@ def choose_model(
     top = scores[best]
     if top is None:
         raise Divergence("no network could be sampled: standardise the inputs, or look for values that are far off")
-    gaps = {model: None if score is None else top - score for model, score in scores.items()}
-    errors = {model: None if gap is None else standard_error(gap) for model, gap in gaps.items()}
-    equal = [
-        model for model in models if (gap := gaps.get(model)) is not None and gap.mean() <= EQUAL * (errors[model] or 0)
-    ]
+    errors = {model: None if score is None else standard_error(top - score) for model, score in scores.items()}
+    equal = [model for model in models if model.likelihood == best.likelihood and is_near(model, best, EQUAL)]
     tried = tuple(
         model._asdict() | {"log_likelihood": None if score is None else float(score.mean()), "gap_se": errors[model]}
         for model, score in scores.items()
@@ -167,9 +173,12 @@ def choose_model(
         reason = (
             f"the simplest of {len(tried)} within half a standard error of the best on {cut:,} training rows set aside"
         )
-    lost = [f"; diverged: {model}" for model, score in scores.items() if score is None]
-    lost += ["; there was no time to try more"] * bool(passed_over)
-    return Chosen(equal[0], reason + "".join(lost), tried)
+    plainer = {model.likelihood: score for model, score in scores.items() if score is not None}
+    plainer = [kind for kind, score in plainer.items() if kind != best.likelihood and score.mean() >= top.mean()]
+    more = [f"; {best.likelihood}, as {kind} is not clearly better" for kind in plainer]
+    more += [f"; diverged: {model}" for model, score in scores.items() if score is None]
+    more += ["; there was no time to try more"] * bool(passed_over)
+    return Chosen(equal[0], reason + "".join(more), tried)
 
 
 def _tried(rest: Data, aside: Data, target: Target, model: Model, key: Key, steps: int) -> np.ndarray | None:

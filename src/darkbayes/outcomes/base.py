@@ -149,6 +149,7 @@ class Target(abc.ABC):
     """What predictions of it promise, if they were calibrated."""
     task: ClassVar[str]  # What people call it.
     likelihoods: ClassVar[tuple[str, ...]]  # How a teacher's outputs may speak of it, by name, the default first.
+    general: ClassVar[str] = ""  # The one of these of which the others are special cases, if there is one.
     heads: ClassVar[tuple[str, ...]]  # How a student's outputs may, likewise.
     transforms: ClassVar[tuple[str, ...]] = ()  # What of it may be modelled, where there is a choice.
     prior_precisions: ClassVar[tuple[float, ...]] = (0.1, 1.0, 0.01)

@@ -131,6 +131,7 @@ class CountTarget(QuantityTarget):
 
     task: ClassVar[str] = "counts"
     likelihoods: ClassVar[tuple[str, ...]] = ("negative-binomial", "poisson")
+    general: ClassVar[str] = "negative-binomial"
     heads: ClassVar[tuple[str, ...]] = ("negative-binomial",)
 
     @classmethod

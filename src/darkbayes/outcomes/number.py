@@ -267,6 +267,7 @@ class NumbersTarget(QuantityTarget):
 
     task: ClassVar[str] = "regression"
     likelihoods: ClassVar[tuple[str, ...]] = ("one-noise", "input-noise")
+    general: ClassVar[str] = "input-noise"
     heads: ClassVar[tuple[str, ...]] = ("mixture", "gaussian")
     transforms: ClassVar[tuple[str, ...]] = ("none", "log")
 

@@ -97,6 +97,8 @@ NAMES = Names(
         "aurc": "area under the risk-coverage curve (%)",
         "regret": "regret (chance = 100)",
         "labels_to_95": "labels to 95 % right",
+        "average_error": "error of the chains' average over the predictive spread, median row",
+        "average_error_large": "the same, but for one row in twenty",
         "halves_apart": "nats between the halves of the chains",
         "cpu_s": "processor seconds to fit",
         "predict_us": "microseconds a row to predict",

@@ -36,7 +36,7 @@ from darkbayes.types import Data
 DATASETS = ("airfoil", "concrete", "bikesharing")
 HELD_OUT = 0.2
 GP_ROWS = 2_000  # A Gaussian process learns from so many at most: its cost grows with their cube.
-METRICS = ("log_likelihood", "rmse", "halves_apart", "cpu_s", "predict_us")
+METRICS = ("log_likelihood", "rmse", "average_error", "average_error_large", "halves_apart", "cpu_s", "predict_us")
 BDE = {
     "hidden_layers": [16] * 4,
     "n_members": 10,
@@ -124,6 +124,8 @@ def _distilled(run: db.Run, dataset: str, train: Data, test: Data, seed: int, pr
     run.decide(f"{dataset}-{seed}/student/model", lambda: dataclasses.asdict(fitted.chosen))
     run.decide(f"{dataset}-{seed}/student/diagnostics", fitted.diagnosis.as_dict)
     teacher = scored(fitted.predict_teacher(test.x), test.y) | {"halves_apart": _halves_apart(fitted, test)}
+    judged = fitted.diagnosis.runs[0].agreement
+    teacher |= {"average_error": judged.error, "average_error_large": judged.error_large}
     return own | {f"{teacher_of(fitted)}.{name}": value for name, value in teacher.items()}
 
 
