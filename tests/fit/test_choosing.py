@@ -117,9 +117,9 @@ def test_a_likelihood_with_the_others_as_special_cases_gives_way_to_what_is_clea
         return np.resize([-1.0, 1.0], len(aside.x)) if model.likelihood == "input-noise" else np.full(60, ahead)
 
     monkeypatch.setattr(choosing, "_tried", tried)
-    found = chosen_of(300, ALL)
-    assert found.model == next(model for model in ALL if model.likelihood == chosen)
-    assert ("; input-noise, as one-noise is not clearly better" in found.reason) == (chosen == "input-noise")
+    choice = chosen_of(300, ALL)
+    assert choice.model == next(model for model in ALL if model.likelihood == chosen)
+    assert ("; input-noise, as one-noise is not clearly better" in choice.reason) == (chosen == "input-noise")
 
 
 def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
