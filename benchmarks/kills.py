@@ -2,12 +2,13 @@
 
     darkbayes bench kills        100 kills, about half an hour
 
-`fit`, `reproduce` and `predict` run once undisturbed and once in lives that end by SIGKILL at random moments; the last
-life ends by itself. Every file but checkpoints and timings must be the same, results, verdict and report included, and
+`fit`, `reproduce` and `predict` run once undisturbed and once in lives that end by SIGKILL at random moments, until one
+ends by itself; if it was not killed often enough by then, it begins anew. Every file but checkpoints and timings must be the same, results, verdict and report included, and
 none may be there that the undisturbed command did not leave. What is killed is the command line in a process of its
 own, ``python -m benchmarks.kills ARGUMENTS``, which saves checkpoints all the time.
 """
 
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -51,11 +52,17 @@ def rows(*, seed: int, quiet: bool, kills: int = 100, effort: float = 0.1, repea
             if name == "fit":
                 (folder / "student.onnx").write_bytes((whole / "run" / "student.onnx").read_bytes())
             command = [*command, "--resume"] if name in RESUMED else command
-            wanted, struck = kills // 3 + (number < kills % 3), 0
-            for _ in range(TRIES * wanted):
-                struck += struck < wanted and live(command, broken, float(rng.uniform(0.0, lasts)))
+            wanted, struck, ends = kills // 3 + (number < kills % 3), 0, []
+            for moment in rng.uniform(0.0, lasts, TRIES * wanted).tolist():
+                if struck == wanted:
+                    break
+                if live(command, broken, moment):
+                    struck += 1
+                else:
+                    ends.append(judged(whole, broken))
             live(command, broken)
-            same, strays = compared(whole, broken)
+            ends.append(judged(whole, broken))
+            same, strays = all(equal for equal, _ in ends), sum(number for _, number in ends)
             say(f"{name}: {struck} kills, the same bytes: {same or 'no'}, stray files: {strays}", quiet=quiet)
             result += [
                 with_bar(runs.row(name, "bit_identical", [float(same)]), "at least", 1.0),
@@ -86,6 +93,14 @@ def live(command: list[str], folder: Path, until: float | None = None) -> bool:
     if process.returncode not in (0, -signal.SIGKILL):
         raise RunError(f"{' '.join(command)} failed by itself: {complaints[-1000:]}")
     return process.returncode != 0
+
+
+def judged(whole: Path, broken: Path) -> tuple[bool, int]:
+    """How a command that has come to its end compares; the next begins in an empty folder."""
+    result = compared(whole, broken)
+    shutil.rmtree(broken)
+    broken.mkdir()
+    return result
 
 
 def compared(whole: Path, broken: Path) -> tuple[bool, int]:
