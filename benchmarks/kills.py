@@ -3,9 +3,10 @@
     darkbayes bench kills        100 kills, about half an hour
 
 `fit`, `reproduce` and `predict` run once undisturbed and once in lives that end by SIGKILL at random moments, until one
-ends by itself; if it was not killed often enough by then, it begins anew. Every file but checkpoints and timings must be the same, results, verdict and report included, and
-none may be there that the undisturbed command did not leave. What is killed is the command line in a process of its
-own, ``python -m benchmarks.kills ARGUMENTS``, which saves checkpoints all the time.
+ends by itself; if it was not killed often enough by then, it begins anew. Every file but checkpoints and timings must
+be the same, results, verdict and report included, and none may be there that the undisturbed command did not leave.
+What is killed is the command line in a process of its own, ``python -m benchmarks.kills ARGUMENTS``,
+which saves checkpoints all the time.
 """
 
 import shutil
