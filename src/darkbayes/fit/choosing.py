@@ -153,7 +153,10 @@ def choose_model(
     def is_near(model: Model, best: Model, errors: float) -> bool:
         """Whether it is that few standard errors behind the best."""
         score, top = scores.get(model), scores[best]
-        return score is not None and top is not None and (top - score).mean() <= errors * standard_error(top - score)
+        if score is None or top is None:
+            return False
+        gap = top - score
+        return bool(gap.mean() <= errors * (standard_error(gap) or 0.0))
 
     # One thing after another, of the middle network at first: a third of all combinations.
     best = models[0]._replace(hidden=models[len(models) // 2].hidden)
