@@ -268,7 +268,7 @@ def test_the_short_table_has_the_paper_beside_our_student(script, tmp_path, monk
     table = script.fill("<!-- results: short -->\n<!-- end -->").splitlines()
     assert "| MNIST | error (%) | 1.307 | 1.271 | 1.30 ± 0.10 |" in table
     assert "| Boston housing | log likelihood |  |  | (not run yet) |" in table
-    assert table[-2].endswith("| 1 of 2, 1 but for its teacher; 1 split each |")
+    assert table[-2].endswith("| 1 of 2, and of its own teacher too on 1; 1 split each |")
 
 
 def test_links_between_documents_lead_somewhere():

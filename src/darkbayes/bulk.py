@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_level
 from darkbayes.shipped import Shipped
 from darkbayes.tables.cells import arrow
 from darkbayes.tables.columns import require_columns
@@ -46,7 +46,7 @@ class Predictor:
             raise InvalidInput(f"keep must be a list of names, not {keep!r}: write [{keep!r}]")
         self._path, self._content = shipped.path, shipped.path.read_bytes()
         self._on_bad: Any = on_bad
-        self.keep, self._level = tuple(keep), None if level is None else require_share("level", level)
+        self.keep, self._level = tuple(keep), None if level is None else require_level("level", level)
         if twice := set(self.keep) & set(self.nothing().schema.names):
             called = "which a column of the predictions is called"
             raise InvalidInput(f"keep names {sorted(twice)[0]!r}, {called}: rename it")

@@ -86,6 +86,14 @@ def require_share(name: str, value: Any, *, one: bool = False) -> Any:
     return plain(value)
 
 
+def require_level(name: str, value: Any) -> Any:
+    """Refuse what is no share, or so near to one that an interval of it has no ends; returns it as a plain number."""
+    level = require_share(name, value)
+    if 0.5 + level / 2 == 1:
+        raise InvalidInput(f"{name} {level!r} is too near to 1: give one such as 0.999")
+    return level
+
+
 def require_count(name: str, value: Any, least: int = 1) -> int:
     """Refuse what is not a whole number of at least `least`; returns it as a plain `int`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:

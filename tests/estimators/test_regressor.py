@@ -246,7 +246,7 @@ def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
     assert html.escape(model.notes_[-1]) in page
     assert "DistilledRegressor" in page
     assert repr(model.predict_dist(frame)) == "NumberPrediction of 100 rows"
-    with pytest.raises(db.InvalidInput, match="callbacks must be functions of a snapshot, not 'loud'"):
+    with pytest.raises(db.InvalidInput, match=r"callbacks must be a list of functions of a snapshot, not \['loud'\]"):
         model.set_params(callbacks=["loud"]).fit(frame, price)
 
 
@@ -261,6 +261,12 @@ def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
         ({"time_budget": -1}, None, None, r"time_budget \(in seconds, None for no limit\) must be a positive number"),
         ({"target_transform": "root"}, None, None, r"regression must be auto or none or log, not 'root'"),
         ({"missing": "NA"}, None, None, r"missing must be a list of texts, not 'NA'"),
+        ({"day_first": "no"}, None, None, r"day_first must be True, False or None, not 'no'"),
+        ({"kinds": ["a"]}, None, None, r"kinds must be a dict of column names and kinds, not \['a'\]"),
+        ({"callbacks": len}, None, None, r"callbacks must be a list of functions of a snapshot"),
+        ({}, np.asarray([[1, "a"]] * 12, object), None, r"X is an array with text in it .*: give a DataFrame"),
+        ({}, None, ["pos", "neg"] * 6, r"y must hold numbers \(.*\): DistilledClassifier predicts classes"),
+        ({}, None, pd.Series([pd.NaT, *pd.date_range("2020", periods=11)]), r"y holds dates or durations"),
         ({"decimal": ";"}, None, None, r"decimal must be a point or a comma, not ';'"),
         ({"max_steps": 0.5}, None, None, r"max_steps \(None for no limit\) must be a whole number"),
         ({}, None, [1.0] * 12, r"'y' is 1 in every row: there is nothing to learn"),

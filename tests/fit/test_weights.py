@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import darkbayes as db
+from darkbayes.estimators.base import weighted_mean
 from darkbayes.fit import prepare_table
 from darkbayes.tables import from_columns
 from darkbayes.types import WeightedData
@@ -38,7 +39,7 @@ def test_weights_reach_the_teacher_as_repeated_rows_would(monkeypatch: pytest.Mo
     [
         ([1.0] * 11, r"sample_weight has shape \(11,\): give one weight for each of 12 rows"),
         ([1.0] * 11 + [-2.0], r"sample_weight is -2 in row 11: a weight is a finite number, 0 or more"),
-        ([np.nan] + [1.0] * 11, r"sample_weight is nan in row 0"),
+        ([np.nan] + [1.0] * 11, r"sample_weight is missing in row 0"),
         ([0.0] * 12, r"sample_weight is zero in every row"),
         (["heavy"] * 12, r"sample_weight must hold numbers"),
     ],
@@ -46,6 +47,8 @@ def test_weights_reach_the_teacher_as_repeated_rows_would(monkeypatch: pytest.Mo
 def test_weights_that_cannot_be_are_refused(weights: list[Any], message: str) -> None:
     with pytest.raises(db.InvalidInput, match=message):
         db.DistilledRegressor().fit(np.zeros((12, 2)), np.arange(12.0), sample_weight=weights)
+    with pytest.raises(db.InvalidInput, match=message):
+        weighted_mean(np.arange(12.0), weights)
 
 
 def test_a_column_of_a_table_may_hold_weights_and_classes_may_count_alike() -> None:
@@ -63,5 +66,8 @@ def test_a_column_of_a_table_may_hold_weights_and_classes_may_count_alike() -> N
     for name, message in (("kind", "is the target"), ("wight", "did you mean 'weight'")):
         with pytest.raises(db.InvalidInput, match=message):
             prepare_table(table, ["kind"], weights=name)
+    wrong = from_columns(columns | {"kind": [None, *columns["kind"][1:]], "weight": [1.0] * 9 + [-1.0] * 15})
+    with pytest.raises(db.InvalidInput, match=r"the data: 'weight' is -1 in index 9"):
+        prepare_table(wrong, ["kind"], weights="weight")
     with pytest.raises(db.InvalidInput, match=r"weights of classes need classes, and 'size' has none"):
         prepare_table(table, ["size"], task="regression", balanced=True)

@@ -42,6 +42,15 @@ def test_probabilities_are_those_of_scipy(mixture: CountPrediction, count: int) 
     np.testing.assert_allclose(mixture.cdf([count] * 3)[:, 0], below, rtol=1e-10)
 
 
+def test_shares_of_quantiles_are_checked_and_all_counts_have_no_end(mixture: CountPrediction) -> None:
+    assert np.isposinf(mixture.quantile(1.0)).all()
+    for share, message in ((2, "between 0 and 1"), (np.nan, "between 0 and 1"), ([0.1, 0.2], r"not of shape \(2,\)")):
+        with pytest.raises(db.InvalidInput, match=message):
+            mixture.quantile(share)
+    with pytest.raises(db.InvalidInput, match="too near to 1"):
+        mixture.interval(1 - 1e-16)
+
+
 def test_moments_are_those_of_the_mixture(mixture: CountPrediction) -> None:
     counts = np.arange(2000)
     probs = np.stack([probability(k) for k in counts])
@@ -94,6 +103,58 @@ def test_a_draw_has_the_log_probabilities_of_scipy(kind: str) -> None:
         d = float(draw.dispersion[0, 0])
         expected = stats.nbinom.logpmf(y, 1 / d, 1 / (1 + d * rate))
     np.testing.assert_allclose(draw.log_prob(jnp.asarray(y)[:, None]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dispersion", [None, 0.3])
+@pytest.mark.parametrize("mean", [5.0, 1e4, 1e6])
+def test_log_probabilities_of_large_counts_and_their_slopes_are_not_lost_in_rounding(
+    mean: float, dispersion: float | None
+) -> None:
+    rng = np.random.default_rng(0)
+    rate = np.float32(mean * np.exp(0.3 * rng.normal(size=200))).astype(np.float64)
+    drawn = rng.poisson(rate) if dispersion is None else rng.negative_binomial(1 / dispersion, 1 / (1 + rate * 0.3))
+    y = np.float32(drawn).astype(np.float64)
+    spread = None if dispersion is None else jnp.full((200, 1), dispersion)
+
+    def log_prob(log_change: jax.Array) -> jax.Array:
+        return db.outcomes.CountDraw(jnp.asarray(rate)[:, None] * jnp.exp(log_change), spread).log_prob(y[:, None])
+
+    if dispersion is None:
+        expected, slope = stats.poisson.logpmf(y, rate), y - rate
+    else:
+        d = float(np.float32(dispersion))
+        expected = stats.nbinom.logpmf(y, 1 / d, 1 / (1 + d * rate))
+        slope = (y - rate) / (1 + d * rate)
+    here = jnp.zeros((200, 1))
+    np.testing.assert_allclose(log_prob(here), expected, rtol=2e-6, atol=2e-4)
+    slopes = jax.grad(lambda change: log_prob(change).sum())(here)[:, 0]
+    np.testing.assert_allclose(slopes, slope, rtol=1e-4, atol=1e-6 * max(mean, 100.0))
+
+
+@pytest.mark.parametrize(("mean", "draws"), [(3.0, 16), (40.0, 100)])
+def test_quantiles_of_many_draws_end_however_extreme_they_are(mean: float, draws: int) -> None:
+    rates = jnp.full((draws, 1, 1), mean)  # Weights in float32 do not add up to one.
+    mixture = db.outcomes.CountDraw.together(lambda rate: db.outcomes.CountDraw(rate, rate / 9), rates).prediction()
+    low, high = mixture.interval(1 - 1e-9)
+    assert 0 <= low[0, 0] < mean < high[0, 0] < 1e4
+    assert np.isfinite(mixture.strangeness([7])).all()
+
+
+def test_from_one_draw_at_a_time_a_student_learns_how_far_they_are_apart() -> None:
+    head, optimiser = db.outcomes.CountHead(BASE, decompose=True), optax.adam(optax.cosine_decay_schedule(3e-2, 6000))
+    rates = jnp.asarray([2.0, 4.0, 6.0, 8.0])
+
+    def step(carry, key):
+        outputs, state = carry
+        draw = db.outcomes.CountDraw(jax.random.choice(key, rates)[None, None, None])
+        updates, state = optimiser.update(jax.grad(lambda outputs: head.loss(outputs, draw)[0])(outputs), state)
+        return (optax.apply_updates(outputs, updates), state), None
+
+    start = jnp.zeros((1, head.width))
+    (outputs, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), jax.random.split(jax.random.key(0), 6000))
+    student = head.predict(outputs).prediction()
+    np.testing.assert_allclose(student.epistemic, rates.var(), rtol=0.1)
+    np.testing.assert_allclose(student.aleatoric, rates.mean(), rtol=0.1)
 
 
 @pytest.mark.parametrize("dispersion", [None, 0.3])

@@ -341,6 +341,7 @@ def test_types_that_it_does_not_read_are_refused(houses, clients):
 
 def test_a_level_in_the_address_that_is_none_is_refused(houses):
     refused(houses.post("/predict", json={"rows": [HOUSE]}, params={"level": "ninety"}), 422, "between 0 and 1")
+    refused(houses.post("/predict", json={"rows": [HOUSE]}, params={"levle": 0.5}), 422, "no parameter 'levle'")
 
 
 def test_more_rows_than_allowed_are_refused(houses):

@@ -36,6 +36,15 @@ def test_a_pandas_frame_becomes_the_same_columns_whatever_its_types():
     assert list(table.columns)[-1] == "7"
 
 
+def test_categories_of_polars_are_read_and_a_lazy_frame_is_refused():
+    pl = pytest.importorskip("polars")
+    for kind in (pl.Categorical, pl.Enum(["a", "b"])):
+        frame = pl.DataFrame({"c": pl.Series(["a", "b", None] * 4, dtype=kind), "x": list(range(12))})
+        assert from_columns(frame).columns["c"].values.tolist() == ["a", "b", None] * 4
+        with pytest.raises(InvalidInput, match=r"not computed yet: give it after .collect\(\)"):
+            from_columns(frame.lazy())
+
+
 def test_a_matrix_gets_names_and_one_of_another_shape_is_refused():
     assert list(from_columns(np.zeros((3, 2))).columns) == ["x0", "x1"]
     assert list(from_columns(np.zeros((3, 2)), ["a", "b"]).columns) == ["a", "b"]

@@ -72,11 +72,15 @@ def test_a_moment_is_the_same_whatever_type_holds_it():
         "texts": days.astype(str).tolist(),
         "arrow": pa.array(days, pa.timestamp("ns")),
         "arrow, zoned": pa.array(zoned, pa.timestamp("ms", "Europe/Paris")),
+        "pandas, zoned by arrow": zoned.astype(pd.ArrowDtype(pa.timestamp("us", "Europe/Paris"))),
     }
     table = from_columns(columns | {"y": np.arange(20) + 0.5})
     for name in columns:
         column = table.columns[name]
         np.testing.assert_array_equal(column.values, (days - pd.Timestamp(0)).dt.total_seconds(), err_msg=name)
+    gap = pd.Series([zoned[0], None], dtype=pd.ArrowDtype(pa.timestamp("us", "Europe/Paris")))
+    seconds = (days[0] - pd.Timestamp(0)).total_seconds()
+    np.testing.assert_array_equal(from_columns({"at": gap}).columns["at"].values, [seconds, np.nan])
     clock = from_columns({"at": pa.array([3600, None], pa.time32("s")), "too": [datetime.time(1), None]})
     for column in clock.columns.values():
         np.testing.assert_array_equal(column.values, [3600.0, np.nan])
@@ -108,9 +112,10 @@ def test_columns_that_surely_have_decimal_commas_decide_for_those_that_may(write
 def test_a_number_with_marks_is_read_by_its_own_marks_alone():
     euros = Marked("x", ",", ".", "€")
     values = {"1.234,5 €": 1234.5, "€ 7": 7.0, "-1.234.567": -1234567.0, "1,5e3": 1500.0, 2.5: 2.5}
+    values |= {"-€ 7": -7.0, "- 3,5 €": -3.5, "(€1.234,5)": -1234.5, "+€2": 2.0}
     assert {text: euros.value(text) for text in values} == values
     assert np.isnan(euros.value("NA"))
-    for wrong in ("1.5", "12.34,5", "1,234.5", "$5", "1_000", "1e999"):
+    for wrong in ("1.5", "12.34,5", "1,234.5", "$5", "1_000", "1e999", "--€5", "-€-5"):
         with pytest.raises(ValueError, match=r"not a number|infinite"):
             euros.value(wrong)
 

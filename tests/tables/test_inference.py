@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from darkbayes.errors import InvalidInput
+from darkbayes.fit import prepare_table
 from darkbayes.outcomes import ClassTarget, NumberTarget
 from darkbayes.outcomes.transform import choose_transform
 from darkbayes.tables import frame_of, from_columns, read_table, target_of
 from darkbayes.tables.inference import LEAST_ROWS, MOST_CATEGORIES, infer_inputs
-from darkbayes.tables.schema import REACH, Category, Number, schema_from_dict, schema_to_dict
+from darkbayes.tables.schema import REACH, Category, Number, TableSchema, schema_from_dict, schema_to_dict
 from tables.understanding import infer_schema, rows
 
 
@@ -132,6 +133,25 @@ def test_the_logarithm_is_chosen_where_it_helps_and_undone_by_the_target():
         first, again = (choose_transform(x, scale * y) for scale in (1, 1000))
         assert again.identity == pytest.approx(first.identity - np.log(1000))
         assert again.log == pytest.approx(first.log - np.log(1000))
+
+
+def test_a_target_with_a_single_zero_is_modelled_as_it_is_whichever_rows_train():
+    y = np.exp(np.random.default_rng(0).normal(size=60) * 2)
+    y[17] = 0.0
+    table = from_columns({"x": np.log(y + 1), "y": y})
+    for seed in range(8):
+        prepared = prepare_table(table, ["y"], seed=seed)
+        assert prepared.schema.target.transform == "identity"
+        assert "not all of its values are positive" in " ".join(prepared.notes)
+
+
+def test_classes_that_float64_cannot_tell_apart_are_refused_and_read_as_text():
+    table = from_columns({"x": np.sin(np.arange(30.0)), "y": 2**60 + np.arange(30) % 3})
+    with pytest.raises(InvalidInput, match="read them as text") as refused:
+        infer_schema(table, "y", task="classification")
+    assert (refused.value.option, refused.value.value) == ("category", "y")
+    labels = ClassTarget("y", ("3", str(2**63 + 1)), "integer").labels
+    assert labels.tolist() == [3, 2**63 + 1]
 
 
 def test_huge_and_tiny_numbers_have_a_finite_center_and_scale():
@@ -258,3 +278,11 @@ def test_numbers_beyond_what_was_seen_are_bent_into_their_reach():
     np.testing.assert_allclose(bent[[0, -1]], [low - REACH, high + REACH], rtol=1e-6)
     np.testing.assert_allclose(bent[2:4], straight[2:4], rtol=1e-4)  # Just outside, next to nothing changes.
     assert np.abs(straight[[0, -1]]).tolist() == [100.0, 100.0]
+
+
+def test_an_outlier_that_was_seen_is_encoded_alike_whatever_stands_beside_it():
+    number = Number("x", 0.0, 1.0, 0.0, flagged=False, low=-3.0, high=1000.0, whole=False)
+    for reach in (REACH, None):
+        schema = TableSchema((number,), target=None, reach=reach)
+        alone, beside = (schema.encode({"x": np.asarray(x)})[0, 0] for x in ([1000.0], [1000.0, np.nan]))
+        assert alone == beside == schema.bent(np.asarray([[1000.0]]))[0, 0] <= 100 + REACH

@@ -99,6 +99,26 @@ def test_a_wrong_delimiter_is_refused_with_the_likely_one(write):
         read_table(path, delimiter="::")
 
 
+def test_a_first_line_that_tells_the_delimiter_is_no_header(write):
+    table = read_table(write("sep=;\r\na;b\r\n1,5;x\r\n2,5;y\r\n"))
+    assert list(table.columns) == ["a", "b"]
+    assert table.columns["a"].values.tolist() == [1.5, 2.5]
+    assert table.place(1) == "line 4"
+
+
+def test_percentages_of_a_spreadsheet_are_what_people_see(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["part", "whole"], [0.242, 1], [None, 2], [0.05, 3]):
+        book.active.append(row)
+    for row in (2, 4):
+        book.active.cell(row, 1).number_format = "0.0%"
+    book.save(tmp_path / "t.xlsx")
+    columns = read_table(tmp_path / "t.xlsx").columns
+    np.testing.assert_array_equal(columns["part"].values, [24.2, np.nan, 5.0])
+    assert columns["whole"].values.tolist() == [1.0, 2.0, 3.0]
+
+
 def test_a_path_that_is_no_file_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="is a folder"):
         read_table(tmp_path)

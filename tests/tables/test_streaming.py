@@ -189,7 +189,7 @@ def test_a_class_that_is_none_makes_a_row_bad_if_the_target_is_asked_for():
     (batch,) = batches
     assert batch.target is not None
     assert batch.target.tolist() == ["true", "false"]
-    assert str(batches.bad[0]) == "line 3: 'y' is 'maybe', none of the classes"
+    assert str(batches.bad[0]) == "line 3: 'y' is 'maybe', none of the classes 'false', 'true'"
     assert len(next(iter(read_batches(b"x,y\n1,TRUE\n2,maybe\n3,false\n", schema)))) == 3
 
 

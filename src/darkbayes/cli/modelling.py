@@ -16,7 +16,7 @@ import tyro
 
 from darkbayes.cli import common
 from darkbayes.cli.common import Flag, Json, Number, OptionalFile, OptionalFolder, Quiet, Resume, value
-from darkbayes.errors import InvalidInput, require_count, require_share
+from darkbayes.errors import InvalidInput, require_count, require_level
 from darkbayes.outcomes import OUTCOMES, ClassTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.guessing import KINDS, Wishes
@@ -72,7 +72,8 @@ class Fit:
     effort: Annotated[float, value("TIMES")] = 1.0
     """how much work to do, as a multiple of the usual amount, which follows from the size of the table"""
     time_budget: Annotated[str, value("TIME")] = "15m"
-    """when to stop at the latest, even if work is left: 60s, 5m, 1h, or none"""
+    """after about how long sampling and learning end, even if work is left: 60s, 5m, 1h, or none; some is done in any
+    case, and scores and the report follow"""
     ignore: Names = ()  # columns to leave out
     number: Names = ()  # columns to read as numbers, whatever they look like
     category: Names = ()  # columns to read as categories
@@ -340,7 +341,7 @@ class Predict:
         from darkbayes.tables.writing import TableWriter
 
         shipped = Shipped(self.folder)
-        level = shipped.schema.target.level if self.level is None else require_share("--level", self.level)
+        level = shipped.schema.target.level if self.level is None else require_level("--level", self.level)
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
         batches = shipped.batches(self.source, on_bad=self.on_bad, **layout)
         # The place of each row tells which is which if bad rows are skipped.
@@ -465,11 +466,11 @@ class Export:
     """Write a student as a file: ONNX, PyTorch state dict, safetensors."""
 
     folder: RunFolder
-    onnx: Flag = False  # raw columns or images in, predictions and both uncertainties out (the default)
+    onnx: Flag = False  # columns or images in, predictions and both uncertainties out (the default)
     torch: Flag = False  # the weights as a state dict for the torch.nn.Sequential of the same layers
     safetensors: Flag = False  # the weights by name
     int8: Flag = False
-    """ONNX with weights in 8 bits, a quarter of the size of a large student; the loss in log likelihood is reported"""
+    """ONNX with weights in 8 bits, less than a third of the size; the loss in log likelihood is reported"""
     on: OptionalFile = None
     """a file with the target to measure the loss of --int8 on, instead of the rows that the fit held out"""
     out: Annotated[Path | None, value("FILE", default=False, aliases=("-o",))] = None

@@ -33,9 +33,9 @@ class Reproduce:
         Literal["best", "literal", "augmented", "auto", "automatic", "default", "quick"] | None,
         value(None, default=False),
     ] = None
-    """best, the default: our settings. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that
-    tunes itself (toy2d, toy1d). automatic (uci, doubt), default (tables, conformal): what `fit` does. augmented
-    (cifar10): best, on images cropped and mirrored at random. quick: smaller"""
+    """best: our settings. automatic (uci, doubt), default (tables, conformal): what `fit` does. One of these is the
+    default. literal: the paper's Algorithm 1 and settings. auto: best, with a teacher that tunes itself (toy2d, toy1d).
+    augmented (cifar10): best, on images cropped and mirrored at random. quick: smaller"""
     trials: Annotated[int | None, value("NUMBER", default=False)] = None
     """draws of the data, splits of it, or runs on it; the preset's number by default"""
     on: Literal["test", "validation"] | None = None
@@ -96,8 +96,8 @@ class Bench:
     """Measure what the package costs, or compare samplers; in a checkout."""
 
     what: tyro.conf.Positional[Measurement]
-    """what to measure; samplers, streaming and targets take a quarter of an hour, kills half an hour, faults two
-    hours"""
+    """what to measure; targets, truth, backbone and predict take ten minutes, kills twenty, samplers and digits half an
+    hour and more, faults two hours"""
     seed: Number = 0  # where random numbers start
     out: OptionalFile = None  # a JSON file for the results
     figure: OptionalFile = None  # an image file for the figure (samplers, targets): .png, .svg or .pdf

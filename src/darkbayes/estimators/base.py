@@ -3,7 +3,7 @@
 import dataclasses
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.compiled import keep_compiled
-from darkbayes.errors import InvalidInput, RunError, require_share
+from darkbayes.errors import InvalidInput, RunError, require_level
 from darkbayes.export import Backbone, to_onnx
 from darkbayes.files import read_metadata, write_arrays
 from darkbayes.fit import (
@@ -122,7 +122,12 @@ class DistilledEstimator(BaseEstimator):
                 raise InvalidInput(f"X has shape {X.shape}: give at least {least} rows and 1 column")
         else:
             how: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
-            columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
+            try:
+                columns = list(np.asarray(validate_data(self, X, reset=reset, **how)).T)
+            except ValueError as problem:
+                if "could not convert" not in str(problem):
+                    raise
+                raise InvalidInput(f"X is an array with text in it ({problem}): give a DataFrame") from None
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
         wishes = Wishes(self.kinds or {}, self.decimal, self.day_first, self.missing) if reset else None
         table = from_columns(dict(zip(names, columns, strict=True)), source="X", wishes=wishes)
@@ -137,7 +142,7 @@ class DistilledEstimator(BaseEstimator):
         everything = np.arange(rows)
         if self.guarantee is None:
             return everything, everything[:0]
-        level = require_share("guarantee", self.guarantee)
+        level = require_level("guarantee", self.guarantee)
         if self._goes_on():
             remedy = "set warm_start=False, or guarantee=None"
             raise InvalidInput(f"guarantee={level} needs rows that nothing was learnt from, not a warm start: {remedy}")
@@ -161,9 +166,9 @@ class DistilledEstimator(BaseEstimator):
     ) -> Self:
         """Fit to columns and the values of the target, as its `encode` takes them, split as `_split` has it."""
         options, start = self._options(), None
-        for callback in self.callbacks or ():
-            if not callable(callback):
-                raise InvalidInput(f"callbacks must be functions of a snapshot, not {callback!r}")
+        callbacks = self.callbacks or ()
+        if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+            raise InvalidInput(f"callbacks must be a list of functions of a snapshot, not {callbacks!r}")
         keep_compiled()
         if self._goes_on():
             same = ("hidden", "activation", "student_hidden", "student_activation", "likelihood", "head", "prior")
@@ -317,7 +322,8 @@ class DistilledEstimator(BaseEstimator):
             The estimator.
         """
         if not (path := Path(path)).is_file():
-            raise RunError(f"{path} is not there: name a file that {cls.__name__}.save wrote")
+            what = "a folder" if path.is_dir() else "not there"
+            raise RunError(f"{path} is {what}: name a file that {cls.__name__}.save wrote")
         about = json.loads(read_metadata(path).get(ESTIMATOR, "{}"))
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
@@ -378,6 +384,12 @@ def counted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, np.ndarray | 
     if len(rows) < len(weights):
         X, y = (None if part is None else _safe_indexing(part, rows) for part in (X, y))
     return X, y, weights[rows]
+
+
+def weighted_mean(scores: np.ndarray, sample_weight: Any) -> float:
+    """The mean score of rows that count for so much; None for 1 each."""
+    weights = None if sample_weight is None else check_weights("sample_weight", sample_weight, len(scores))
+    return float(np.average(scores, weights=weights))
 
 
 def target_names(y: Any, values: np.ndarray, table: Table) -> list[str]:

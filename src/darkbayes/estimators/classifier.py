@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from darkbayes.errors import InvalidInput
-from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names
+from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
 from darkbayes.fit import check_weights
 from darkbayes.outcomes import ClassTarget
 from darkbayes.tables.cells import text_of
@@ -145,7 +145,7 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
         """
         logs = self.predict_log_proba(X)
         codes = self._codes(_labels(self, X, y))
-        return float(np.average(logs[np.arange(len(codes)), codes], weights=sample_weight))
+        return weighted_mean(logs[np.arange(len(codes)), codes], sample_weight)
 
 
 def _labels(estimator: Any, X: Any, y: Any) -> np.ndarray:

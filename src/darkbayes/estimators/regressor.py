@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite, check_consistent_length
 
-from darkbayes.errors import InvalidInput, require_share
-from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names
+from darkbayes.errors import InvalidInput, require_level
+from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
 from darkbayes.fit import infer_schema
 from darkbayes.outcomes import OUTCOMES, NumberTarget
 from darkbayes.outcomes.base import AUTO
@@ -131,7 +131,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         if level is not None and not levels:
             raise InvalidInput("level=[] names none: give a share such as 0.9, or several")
         for one in levels:
-            require_share("level", one)
+            require_level("level", one)
         prediction = self.predict_dist(X)
         intervals = [prediction.interval(one) for one in levels or (self._target.level,)]
         ends = [np.stack([_flat(low), _flat(high)], axis=-1) for low, high in intervals]
@@ -149,7 +149,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
             The score, in nats.
         """
         scores = self.predict_dist(X).log_prob(self._target.truth(_numbers(self, X, y)))
-        return float(np.average(scores, weights=sample_weight))
+        return weighted_mean(scores, sample_weight)
 
 
 def _flat(values: np.ndarray) -> np.ndarray:
@@ -164,9 +164,14 @@ def _numbers(estimator: Any, X: Any, y: Any) -> np.ndarray:
         check_consistent_length(X, targets)
     else:
         targets = one_per_row(estimator, X, y)
+    if targets.dtype.kind in "mM":
+        raise InvalidInput(f"y holds dates or durations ({targets.dtype}): turn them into numbers")
     if np.iscomplexobj(targets):
         raise InvalidInput(f"Complex data not supported: y has type {targets.dtype}")
     assert_all_finite(targets, input_name="y")
-    targets = targets.astype(np.float64)
+    try:
+        targets = targets.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InvalidInput(f"y must hold numbers ({problem}): DistilledClassifier predicts classes") from None
     assert_all_finite(targets, input_name="y")
     return targets

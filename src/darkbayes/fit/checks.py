@@ -22,6 +22,8 @@ def leaks(prepared: Prepared) -> list[dict[str, Any]]:
     schema, frame, held = prepared.schema, prepared.train_frame, prepared.held_out_frame
     if not isinstance(schema, TableSchema) or not isinstance(held, dict) or frame is None or prepared.held_out is None:
         return []
+    if len(schema.columns) < 2:
+        return []  # It is all that there is to predict by.
     target: Any = schema.target
     seen, truth = (target.indicators(np.asarray(data.y)) for data in (prepared.train, prepared.held_out))
     whole = np.sum((truth - seen.mean(axis=0)) ** 2)

@@ -24,7 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from darkbayes.checkpoints import named_leaves
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_level
 from darkbayes.export import quantise, to_onnx
 from darkbayes.files import write_arrays, write_bytes, write_json
 from darkbayes.fit import sharing
@@ -186,7 +186,7 @@ def guarantee_level(asked: str, held_out: int) -> float | None:
     if asked in ("auto", "none"):
         return LEVEL if asked == "auto" and held_out >= LEAST_CALIBRATING else None
     try:
-        level = require_share("--guarantee", float(asked))
+        level = require_level("--guarantee", float(asked))
     except ValueError:
         raise InvalidInput(f"--guarantee must be a share such as 0.9, auto or none, not {asked}") from None
     if held_out < (needed := rows_needed(level)):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,8 @@ class Prepared(NamedTuple):
 def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the rows to train on and of a share to hold out, at random, both in order.
 
-    Where `strata` say what each row is, both parts have some of each; one row of each trains in any case.
+    Where `strata` say what each row is, both parts have some of each, in proportion. Any row is as likely to be held
+    out as another, the only one of its kind among them: a guarantee rests on that.
 
     >>> labels = np.array(["a", "b"] * 10)
     >>> train, held = hold_out(20, 0.2, seed=0, strata=labels)
@@ -73,10 +74,7 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
         # By class and otherwise at random; evenly spaced places in this order are of all classes in proportion.
         _, class_of = np.unique(np.asarray(strata, str), return_inverse=True)
         order = order[np.argsort(class_of[order], kind="stable")]
-        _, firsts = np.unique(class_of[order], return_index=True)
-        order = np.delete(order, firsts)
-        number = min(number, len(order))
-        order = order[((np.arange(number) + rng.random()) * len(order) / max(number, 1)).astype(np.int64)]
+        order = order[((np.arange(number) + rng.random()) * rows / max(number, 1)).astype(np.int64)]
     held = np.sort(order[:number])
     train = np.setdiff1d(np.arange(rows), held)
     if len(train) < LEAST_TRAINED:
@@ -85,8 +83,8 @@ def hold_out(rows: int, share: float, seed: int, strata: np.ndarray | None = Non
     return train, held
 
 
-def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
-    """What rows count for, as numbers; what cannot be is refused under this name.
+def check_weights(name: str, values: Any, rows: int, place: Callable[[int], str] = "row {}".format) -> np.ndarray:
+    """What rows count for, as numbers; what cannot be is refused under this name, and by the `place` of its row.
 
     >>> check_weights("sample_weight", [1, 0.5, 2], 3).tolist()
     [1.0, 0.5, 2.0]
@@ -99,7 +97,8 @@ def check_weights(name: str, values: Any, rows: int) -> np.ndarray:
         raise InvalidInput(f"{name} has shape {weights.shape}: give one weight for each of {rows:,} rows")
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
-        raise InvalidInput(f"{name} is {weights[bad[0]]:g} in row {bad[0]}: a weight is a finite number, 0 or more")
+        held = "missing" if np.isnan(weights[bad[0]]) else f"{weights[bad[0]]:g}"
+        raise InvalidInput(f"{name} is {held} in {place(int(bad[0]))}: a weight is a finite number, 0 or more")
     if not weights.any():
         raise InvalidInput(f"{name} is zero in every row: give some rows a weight above zero")
     return weights
@@ -217,7 +216,8 @@ def _weights(table: Table, name: str, targets: Sequence[str], usable: np.ndarray
         why = "is the target" if name in targets else "does not hold numbers"
         raise InvalidInput(f"{name!r} {why}: name a column of weights, numbers of 0 or more")
     counts = np.zeros(table.rows)
-    counts[usable] = check_weights(f"{name!r}", table.columns[name].values[usable], len(usable))
+    place = lambda row: table.place(int(usable[row]))  # noqa: E731
+    counts[usable] = check_weights(f"{table.source}: {name!r}", table.columns[name].values[usable], len(usable), place)
     return counts
 
 

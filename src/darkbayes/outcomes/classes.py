@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_level
 from darkbayes.metrics import RowScores, confidence_bins
 from darkbayes.outcomes.base import AUTO, Choice, Prediction, Target, known
 from darkbayes.outcomes.guarantee import Guarantee
@@ -18,6 +18,7 @@ from darkbayes.tables.schema import Frame, stored_as
 
 MOST_CLASSES = 1000  # Classes that a target may have.
 MOST_COUNTED = 20  # Different whole numbers, from 0 or 1 without a gap, that are taken for classes; more are not.
+WHOLE = 2**53  # From it on not every whole number is a float64.
 LEAST_SHARE = 3  # Rows per class, on average, that whole numbers must have to be taken for classes.
 DISTINCT = 0.9  # Share of different values above which they are too many for classes.
 BETWEEN = "|"  # What stands between the names of a set of classes in a file.
@@ -134,7 +135,7 @@ class ClassPrediction(Prediction):
         With a guarantee of that level those that are not too strange: of all sets that hold the truth as often, these
         are the smallest on average. The most probable class is one of them in any case.
         """
-        require_share("level", level)
+        require_level("level", level)
         if self.guarantee is not None and level == self.guarantee.level:
             return self.log_probs >= np.minimum(self.log_probs.max(axis=-1, keepdims=True), -self.guarantee.bounds[0])
         order = np.argsort(-self.log_probs, axis=-1, kind="stable")
@@ -215,6 +216,9 @@ class ClassTarget(Target):
             example = column.values[column.values != np.floor(column.values)][0]
             held = f"{name!r} holds the number {example}: choose the task regression"
             raise InvalidInput(f"classification predicts classes, but {held}", option="task", value="regression")
+        if column.kind == "number" and (largest := float(np.abs(column.values).max())) >= WHOLE:
+            held = f"{name!r} holds {largest:.0f}, and whole numbers of that size are rounded to even ones"
+            raise InvalidInput(f"{source}: {held}: read them as text", option="category", value=name)
         values, notes = texts_of(column), []
         counts = Counter(values.tolist())
         if len(counts) == 1:
@@ -248,7 +252,8 @@ class ClassTarget(Target):
     def strays(self, values: Frame) -> list[tuple[int, str]]:
         known = {*self.classes, None}
         unknown = [(row, label) for row, label in enumerate(values[self.name].tolist()) if label not in known]
-        return [(row, f"{self.name!r} is {label!r}, none of the classes") for row, label in unknown]
+        classes = listed(self.classes)
+        return [(row, f"{self.name!r} is {label!r}, none of the classes {classes}") for row, label in unknown]
 
     def truth(self, values: np.ndarray) -> np.ndarray:
         number = {name: k for k, name in enumerate(self.classes)}
@@ -311,7 +316,8 @@ class ClassTarget(Target):
     def labels(self) -> np.ndarray:
         """The classes as they are in the user's own files."""
         if self.kind == "integer":
-            return np.asarray([int(name) for name in self.classes], np.int64)
+            numbers = [int(name) for name in self.classes]
+            return np.asarray(numbers, np.uint64 if max(numbers) > np.iinfo(np.int64).max else np.int64)
         if self.kind == "boolean":
             return np.asarray([name == TRUTH[1] for name in self.classes], bool)
         return objects(self.classes)

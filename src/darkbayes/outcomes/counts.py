@@ -29,6 +29,7 @@ POISSON = 1e-7  # Dispersions below it are none: gamma functions of their invers
 LEAST_DISTINCT, MOST_MEAN, LEAST_DISPERSION = 6, 100.0, 0.7
 """Different values, mean, and variance over the mean that whole numbers from 0 must have to be taken for counts."""
 RARE = 0.2  # How frequent their largest value may be, as a share of the most frequent one: classes have no tail.
+SUREST = 1 - 1e-15  # Probabilities of all counts add up to a little less than one.
 MOST_COUNT = 2**24  # Beyond it not every whole number is a float32.
 
 
@@ -49,6 +50,7 @@ class CountPrediction(QuantityPrediction):
     ) -> "CountPrediction":
         """Of mixtures ``[components, rows, 1]``, with the parts of their variance ``[rows, 1]``, which add up to it."""
         log_weights, rate, dispersion = components_last(log_weights, rate, dispersion)
+        log_weights = log_weights - log_sum_exp(log_weights)[..., None]  # What a float32 leaves out of one.
         weights = np.exp(log_weights)
         mean = np.sum(weights * rate, axis=-1)
         within = np.sum(weights * (rate + dispersion * rate**2), axis=-1)
@@ -101,6 +103,8 @@ class CountPrediction(QuantityPrediction):
 
     def quantile(self, share: Any) -> np.ndarray:
         """The least count of which the probability of at most it is `share` or more."""
+        shares = self.shares(share)
+        share = np.minimum(shares, SUREST)
         low, high = np.full(self.mean.shape, -1.0), np.ceil(self.mean + 4 * self.std) + 1
         while (short := self.cdf(high) < share).any():
             low, high = np.where(short, high, low), np.where(short, 2 * high, high)
@@ -108,7 +112,7 @@ class CountPrediction(QuantityPrediction):
             middle = np.floor((low + high) / 2)
             enough = self.cdf(middle) >= share
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
+        return np.where(shares < 1, high, np.inf)
 
 
 @stored_as("counts")

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from scipy.special import betaincinv
 
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_level
 from darkbayes.tables.schema import stored_as
 
 ROUNDING = 1e-6  # The share by which a bound is raised, so that rounding does not leave out the row that set it.
@@ -74,7 +74,7 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     >>> round(calibrated(np.arange(20.0)[:, None], 0.9).bounds[0], 6)
     18.000018
     """
-    require_share("guarantee", level)
+    require_level("guarantee", level)
     rows, needed = len(scores), rows_needed(level)
     if rows < needed:
         few = f"needs {needed} rows to calibrate it that nothing was learnt from, not {rows}"

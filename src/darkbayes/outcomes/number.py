@@ -193,13 +193,13 @@ class NumberPrediction(QuantityPrediction):
 
     def quantile(self, share: Any) -> np.ndarray:
         """In closed form for one component, by Newton's method between those of several."""
+        shares = self.shares(share)
         if self.spread.shape[-1] == 1:
-            value = self.location[..., 0] + np.asarray(ndtri(share)) * self.spread[..., 0]
+            value = self.location[..., 0] + ndtri(shares) * self.spread[..., 0]
         else:
             parts = (np.exp(self.log_weights), self.location, self.spread)
             weights, location, spread = (np.ascontiguousarray(part.reshape(-1, part.shape[-1]).T) for part in parts)
-            shares = np.broadcast_to(np.asarray(share, np.float64), self.mean.shape).ravel()
-            value = _mixture_quantiles(weights, location, spread, shares).reshape(self.mean.shape)
+            value = _mixture_quantiles(weights, location, spread, shares.ravel()).reshape(self.mean.shape)
         return np.where(np.asarray(self.logs), np.exp(np.minimum(value, MOST_EXPONENT)), value)
 
     @property
@@ -366,13 +366,16 @@ class NumberTarget(NumbersTarget):
             raise InvalidInput(f"{source}: {name!r} {what}: there is nothing to learn")
         if (largest := float(np.abs(y).max())) > LARGEST:
             raise InvalidInput(f"{source}: {name!r} holds {largest:g}, beyond {LARGEST:g}: give it in a larger unit")
-        if transform == AUTO:
+        lowest = column.values.min()  # Of the rows held out as well, which must have a logarithm too.
+        if transform == AUTO and lowest <= 0:
+            modelled, how, guess = "identity", "it is modelled as it is: not all of its values are positive", ""
+        elif transform == AUTO:
             tried = choose_transform(inputs, y)
-            modelled, how, guess = tried.transform, str(tried), " (transform)" if tried.log is not None else ""
+            modelled, how, guess = tried.transform, str(tried), " (transform)"
         else:
             modelled, said = ("log", "by its logarithm") if transform == "log" else ("identity", "as it is")
             how, guess = f"it is modelled {said}, as you asked", ""
-            if modelled == "log" and (lowest := column.values.min()) <= 0:
+            if modelled == "log" and lowest <= 0:
                 held = f"{name!r} holds {lowest:g}, which has no logarithm"
                 raise InvalidInput(f"{source}: {held}: choose another transform", option="transform", value="none")
         center, scale = standardising(np.log(y) if modelled == "log" else y)

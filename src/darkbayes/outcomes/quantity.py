@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from darkbayes.errors import InvalidInput, require_share
+from darkbayes.errors import InvalidInput, require_level
 from darkbayes.metrics import LEVEL, RowScores
 from darkbayes.outcomes.base import Prediction, Target, known
 
@@ -108,6 +108,17 @@ class QuantityPrediction(Prediction):
     def quantile(self, share: Any) -> np.ndarray:
         """The value that is exceeded with probability 1 - `share`, or one for each output, ``[rows, outputs]``."""
 
+    def shares(self, share: Any) -> np.ndarray:
+        """Those that quantiles are asked for, checked, one for each output; ``[rows, outputs]``."""
+        shares = np.asarray(share, np.float64)
+        if not ((shares >= 0) & (shares <= 1)).all():
+            raise InvalidInput(f"share must lie between 0 and 1, not {share!r}")
+        try:
+            return np.broadcast_to(shares, self.mean.shape)
+        except ValueError:
+            wanted = f"one number, or a number for each of {self.mean.shape} rows and outputs"
+            raise InvalidInput(f"share must be {wanted}, not of shape {shares.shape}") from None
+
     def below(self, y: Any) -> np.ndarray:
         """The probability of a value that is less than `y`."""
         return self.cdf(y)
@@ -132,7 +143,7 @@ class QuantityPrediction(Prediction):
 
         With a guarantee that of its level is the one calibrated; those of others lie around it or inside.
         """
-        require_share("level", level)
+        require_level("level", level)
         if self.guarantee is None:
             return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
         promised, bounds, own = self.guarantee.level, np.asarray(self.guarantee.bounds), ndtri(0.5 + level / 2)

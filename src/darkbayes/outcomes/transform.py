@@ -26,18 +26,18 @@ class TransformChoice:
 
     transform: Literal["identity", "log"]
     identity: float
-    log: float | None  # None if some values are not positive.
+    log: float
 
     def __str__(self) -> str:
-        if self.log is None:
-            return "it is modelled as it is: not all of its values are positive"
         how = "by its logarithm" if self.transform == "log" else "as it is"
         compared = f"{self.log:.2f} with the logarithm, {self.identity:.2f} without"
         return f"it is modelled {how} (log likelihood per row in a quick trial {compared})"
 
 
 def choose_transform(inputs: np.ndarray, y: np.ndarray) -> TransformChoice:
-    """Compare a target, of which not all values may be the same, with its logarithm, by inputs ``[rows, width]``.
+    """Compare a positive target, of which not all values may be the same, with its logarithm, by its inputs.
+
+    The inputs are ``[rows, width]``.
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> noise = np.random.default_rng(0).normal(size=50)
@@ -83,7 +83,5 @@ def _compared(x: np.ndarray, y: np.ndarray) -> TransformChoice:
         return -0.5 * float(np.log(2 * np.pi * np.e * variance)) - float(np.log(scale))
 
     identity = log_likelihood(y)
-    if not (y > 0).all():
-        return TransformChoice("identity", identity, None)
     log = log_likelihood(np.log(y)) - float(np.log(y).mean())
     return TransformChoice("log" if log > identity + MARGIN else "identity", identity, log)

@@ -5,9 +5,10 @@
     darkbayes reproduce tables --preset quick       one split of the smallest table, in minutes
 
 A fifth of the rows is held out as scikit-learn's ``train_test_split(random_state=seed)`` does; inputs and target are
-standardised by the rest, and scores are those of the standardised target. Every method sees the same rows. Comparators
-run with the settings below, none of which was chosen by these scores: `bde` with the network and chains of its paper,
-CatBoost, NGBoost, gradient boosting and the Gaussian process at their packages' defaults.
+standardised by the rest, and scores are those of the standardised target. Every method sees the same rows, but for
+the Gaussian process, which learns from `GP_ROWS` of them at most. Comparators run with the settings below, none of
+which was chosen by these scores: `bde` with the network and chains of its paper, CatBoost, NGBoost, gradient boosting
+and the Gaussian process at their packages' defaults.
 """
 
 import dataclasses

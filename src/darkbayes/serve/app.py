@@ -237,6 +237,8 @@ def _wants_csv(request: Request) -> bool:
 
 
 def _level(request: Request) -> float | None:
+    if others := [name for name in request.query_params if name != "level"]:
+        raise Refused(422, f"there is no parameter {others[0][:40]!r}", "the only one is level", others[0][:40])
     try:
         return read_level(request.query_params.get("level"))
     except ValueError as problem:

@@ -264,7 +264,10 @@ def arrow() -> Any:
 def plain(values: Any) -> Any:
     """Values that are stored once each, as their own type, and views of strings, which lack most functions, as such."""
     types = arrow().types
-    values = values.cast(values.type.value_type) if types.is_dictionary(values.type) else values
+    if types.is_dictionary(values.type):
+        if types.is_string_view(values.type.value_type):  # To its own type such a dictionary cannot be cast.
+            values = values.cast(arrow().dictionary(values.type.index_type, arrow().string()))
+        values = values.cast(values.type.value_type)
     return values.cast(arrow().string()) if types.is_string_view(values.type) else values
 
 

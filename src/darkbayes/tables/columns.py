@@ -64,6 +64,8 @@ def from_columns(
     >>> table.columns["size"].values
     array([1. , 2.5, nan])
     """
+    if hasattr(data, "collect"):  # A lazy frame.
+        raise InvalidInput(f"{source} is not computed yet: give it after .collect()")
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         named = [(str(name), data.iloc[:, k]) for k, name in enumerate(data.columns)]
     elif isinstance(data, dict):

@@ -23,6 +23,7 @@ from darkbayes.tables.decoding import Decoded, Source, name_of, unpacked
 
 DELIMITERS = ",;\t|"  # What may separate the columns, if nobody says.
 MOST_ROW = 64 * 2**20  # Bytes of the longest row; beyond it, a quote was not closed.
+_SEPARATOR = re.compile(rb"sep=([\x20-\x7e\t])\n")  # A first line by which spreadsheets say what the delimiter is.
 SAMPLE = 2**20  # Bytes in which the delimiter is looked for.
 
 _NEWLINE, _QUOTE = 10, 34
@@ -83,6 +84,8 @@ class CsvFile:
         if b"\x00" in head:
             raise InvalidInput(f"{path} holds bytes that are not text: a table is a CSV or a Parquet file")
         self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.
+        if first := _SEPARATOR.match(self._rest):
+            self._rest, self._line, delimiter = self._rest[first.end() :], 2, delimiter or first[1].decode()
         self.delimiter = delimiter or sniff(self._rest[:SAMPLE])
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\n\r':
             rule = "the delimiter must be one character other than a quote or a line end"

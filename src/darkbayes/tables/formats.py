@@ -51,6 +51,14 @@ def kind_of(path: Path) -> str:
     return kind
 
 
+def _shown(cell: Any) -> Any:
+    """A cell's value, with the unit that people see: what is shown as 24.2% is stored as .242."""
+    value = cell.value
+    if isinstance(value, int | float) and not isinstance(value, bool) and "%" in (cell.number_format or ""):
+        return f"{100 * value:.15g}%"
+    return value
+
+
 def _xlsx(path: Path, sheet: str | None) -> Loaded:
     openpyxl = _optional("openpyxl", path, "spreadsheets")
     try:
@@ -63,7 +71,8 @@ def _xlsx(path: Path, sheet: str | None) -> Loaded:
         if sheet is not None and sheet not in book.sheetnames:
             raise InvalidInput(f"{name_of(path)} has no sheet {sheet!r}: its sheets are {', '.join(book.sheetnames)}")
         chosen = sheet or book.sheetnames[0]
-        rows = [row for row in book[chosen].iter_rows(values_only=True) if any(cell is not None for cell in row)]
+        rows = [tuple(map(_shown, row)) for row in book[chosen].iter_rows()]
+        rows = [row for row in rows if any(cell is not None for cell in row)]
     finally:
         book.close()
     number, notes = len(book.sheetnames), []

@@ -67,6 +67,10 @@ class Wishes:
     """Texts that say that a value is missing, beside an empty one; in a column of text all others are values."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kinds, Mapping) or not all(isinstance(name, str) for name in self.kinds):
+            raise InvalidInput(f"kinds must be a dict of column names and kinds, not {self.kinds!r}")
+        if not (self.day_first is None or isinstance(self.day_first, bool | np.bool_)):
+            raise InvalidInput(f"day_first must be True, False or None, not {self.day_first!r}")
         for name, kind in self.kinds.items():
             if kind not in KINDS:
                 raise InvalidInput(f"the kind of {name!r} must be one of {', '.join(KINDS)}, not {kind!r}")
@@ -184,7 +188,10 @@ def _of_values(name: str, values: Any, place: Place, wishes: Wishes) -> Column:
         values = values.to_numpy(np.float64, na_value=np.nan) if hasattr(values, "iloc") else values
         return Column("number", np.array(values, np.float64))
     if values.dtype.kind == "M":
-        local = values.dt.tz_localize(None) if getattr(values.dtype, "tz", None) else values
+        local = values
+        if hasattr(values, "dt"):  # Of pandas.
+            local = values.dt.tz_localize(None) if values.dt.tz is not None else values
+            local = local.to_numpy("datetime64[us]", na_value=np.datetime64("NaT"))
         moments = np.asarray(local).astype("datetime64[us]")
         there = moments[~np.isnat(moments)]
         dates = Dates(name, True, False, example=_example(there[0].item() if len(there) else values.dtype))

@@ -49,7 +49,8 @@ class Marked:
             return number_of(cell)
         text = _SPACES.sub(" ", cell.strip())
         if self.unit:
-            text = text.removeprefix(self.unit).removesuffix(self.unit).strip()
+            sign, amount = _signed(text)
+            text = sign + amount.removeprefix(self.unit).removesuffix(self.unit).strip()
         match = _pattern(self.decimal, self.thousands).fullmatch(text)
         if not match:
             try:
@@ -77,6 +78,14 @@ class Marked:
         return {self.name: values}
 
 
+def _signed(text: str) -> tuple[str, str]:
+    """The sign before a number and its unit, and the rest; accountants put what is negative into parentheses."""
+    if text.startswith("(") and text.endswith(")"):
+        return "-", text[1:-1].strip()
+    sign = text[:1] if text[:1] in ("+", "-") else ""
+    return sign, text[len(sign) :].strip()
+
+
 @functools.cache
 def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     whole = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+" if thousands else r"\d+"
@@ -90,7 +99,7 @@ def marks_of(name: str, texts: Sequence[str], decimal: Decimal | None = None) ->
     A comma before other than three digits is a decimal one, and so is one after a point; one that always has three
     digits after it, as in 1,234, may be either, and is taken for a mark between thousands unless a zero is before it.
 
-    >>> for texts in (["1,5", "2"], ["1.234,5"], ["1,234"], ["$1,234.50"], ["12%"], ["1,5", "1.5"]):
+    >>> for texts in (["1,5", "2"], ["1.234,5"], ["1,234"], ["-$1,234.50"], ["12%"], ["1,5", "1.5"]):
     ...     print(marks_of("price", texts))
     (Marked(name='price', decimal=',', thousands='', unit=''), False)
     (Marked(name='price', decimal=',', thousands='.', unit=''), False)
@@ -99,7 +108,8 @@ def marks_of(name: str, texts: Sequence[str], decimal: Decimal | None = None) ->
     (Marked(name='price', decimal='.', thousands='', unit='%'), False)
     None
     """
-    unit = next((mark for mark in UNITS if any(mark in (text[0], text[-1]) for text in texts if text)), "")
+    amounts = [amount for text in texts if (amount := _signed(text)[1])]
+    unit = next((mark for mark in UNITS if any(mark in (text[0], text[-1]) for text in amounts)), "")
     readings = []
     points: tuple[Decimal, ...] = (decimal,) if decimal else (".", ",")
     for point in points:

@@ -243,7 +243,8 @@ class TableSchema:
         done = len(self.numbers)
         for place, (column, ends) in enumerate(zip(self.numbers, self.ends.T, strict=True)):
             values = np.asarray(frame[column.name], np.float64)
-            missing, inside = False, column.holds(values)
+            # An outlier that was seen may itself lie farther out than any number is taken to be.
+            missing, inside = False, column.holds(values) and bool((np.abs(ends) < FARTHEST).all())
             # What overflows is far beyond the reach, and ends there.
             with np.errstate(over="ignore"):
                 scaled = (values - column.center) / column.scale

@@ -21,8 +21,9 @@ from teacher.diagnostics.autoregressive import autoregressive
         (np.linspace(0, 1, 100)[None], "one_chain", r"its own halves differ \(R-hat \d\.\d\d\)"),
         (np.zeros((4, 3, 8)), "short", "3 draws of each chain: too few"),
         (np.repeat([[0.0], [1.0]], 10, axis=1), "apart", "R-hat inf"),
+        (np.where(np.arange(8) == 3, np.nan, autoregressive(0.3, (8, 400, 8))), "apart", "no finite number"),
     ],
-    ids=["agree", "apart", "few", "one chain", "one that drifts", "short", "stuck"],
+    ids=["agree", "apart", "few", "one chain", "one that drifts", "short", "stuck", "not a number"],
 )  # fmt: skip
 def test_the_verdict_says_what_is_and_what_to_do(values: np.ndarray, code: str, words: str) -> None:
     verdict = agreement(values).verdict

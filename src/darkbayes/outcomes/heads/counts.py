@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln, xlogy
+from jax.scipy.special import betaln, digamma, gammaln
 
 from darkbayes.errors import InvalidInput, require_positive
 from darkbayes.outcomes.counts import CountPrediction, CountTarget, log_base
@@ -30,7 +30,7 @@ from darkbayes.types import Array, PyTree
 REACH = 8.0  # Logarithms of rates stay within so much of that of the mean count.
 DISPERSIONS = (-7.0, 3.0)  # Ends of the logarithm of the dispersion.
 SHAPES = (-6.0, 10.0)  # Those of a student's log shape of the rate: more than that of any draw, as draws may agree.
-PARTS = (-16.0, 4.0)  # Those of the logarithms of both parts of the variance, over that of the negative binomial.
+PARTS = (-30.0, 20.0)  # Those of the logarithms of both parts of the variance, over the base squared.
 DISPERSION_PRIOR = (-2.0, 2.0)  # Mean and standard deviation of the Gaussian prior on the logarithm of the dispersion.
 
 
@@ -53,13 +53,17 @@ class CountDraw(Distribution):
         return jnp.log(self.rate) + digamma(1 / self.dispersion) + jnp.log(self.dispersion)
 
     def log_prob(self, y: Array) -> Array:
+        # No term is much larger than the sum: of large counts, rounding would be seen by nothing but the sampler.
         if self.dispersion is None:
-            logs = xlogy(y, self.rate) - self.rate
+            some = jnp.maximum(y, 1.0)
+            excess = (self.rate - some) / some
+            logs = some * (jnp.log1p(excess) - excess) - jnp.log(some) - _stirling(jnp.log(some))
+            logs = jnp.where(y > 0, logs, -self.rate)
         else:
             shape = 1 / self.dispersion
-            logs = gammaln(y + shape) - gammaln(shape) - shape * jnp.log1p(self.rate / shape)
-            logs += xlogy(y, self.rate / (shape + self.rate))
-        return jnp.sum(logs - gammaln(y + 1), axis=-1)
+            logs = -betaln(y + 1, shape) - jnp.log(y + shape)
+            logs -= shape * jnp.log1p(self.rate / shape) + y * jnp.log1p(shape / self.rate)
+        return jnp.sum(logs, axis=-1)
 
     def statistics(self) -> Statistics:
         return {"mean": self.rate, "variance": self.variance}
@@ -175,8 +179,8 @@ class CountHead(Head):
 
     def _log_parts(self, outputs: Array) -> Array:
         """The logarithms of the aleatoric and of the epistemic variance, ``[batch, 2]``."""
-        # The distribution is not to be bent to please these outputs.
-        return jax.lax.stop_gradient(self._read(outputs)[2]) + bent(outputs[:, 2:], *PARTS)
+        # Of a fixed unit: what is relative to the distribution has to follow all that it learns, and lags behind.
+        return 2 * log_base(self.base) + bent(outputs[:, 2:], *PARTS)
 
     def loss(self, outputs: Array, targets: CountDraw) -> Array:
         """The cross entropy of rates, and exponential log likelihoods of both parts of the variance."""
@@ -186,8 +190,8 @@ class CountHead(Head):
         distance = jnp.exp(log_shape) * (rate * jnp.exp(-log_mean) - 1 - (log_rate - log_mean))
         loss = jnp.sum(distance + log_rate + _stirling(log_shape), axis=-1)
         if self.decompose:
-            draws = len(targets.rate)
-            between = jnp.var(targets.rate, axis=0) * (draws / max(draws - 1, 1))
+            # About the student's own mean: about that of few draws there would be too little, of one draw nothing.
+            between = jnp.mean((targets.rate - jax.lax.stop_gradient(jnp.exp(log_mean))) ** 2, axis=0)
             parts = jnp.concatenate([jnp.mean(targets.variance, axis=0), between], axis=1)
             logs = self._log_parts(outputs)
             loss += 0.5 * jnp.sum(logs + parts * jnp.exp(-logs), axis=-1)
@@ -209,8 +213,7 @@ class CountHead(Head):
         log_rate, log_shape = log_base(self.base) + bent(rate, -REACH, REACH, np), bent(shape, *SHAPES, np)
         parts: dict[str, Any] = {"log_rate": log_rate, "log_shape": log_shape}
         if self.decompose:
-            variance = np.log(np.exp(log_rate) + np.exp(2 * log_rate - log_shape))
-            parts["log_parts"] = [variance + bent(other, *PARTS, np) for other in others]
+            parts["log_parts"] = [2 * log_base(self.base) + bent(other, *PARTS, np) for other in others]
         return CountTarget("y", self.base, 0.0, self.base), parts
 
 

@@ -59,7 +59,7 @@ def split_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         rhat = np.sqrt((half - 1) / half + between / within)
     # Values that never move, in any chain, agree.
-    return np.where(within + between > 0, rhat, 1.0)
+    return np.where(within + between == 0, 1.0, rhat)
 
 
 def rank_rhat(values: jax.typing.ArrayLike) -> np.ndarray:
@@ -246,17 +246,19 @@ def agreement(
     if values.ndim < 2 or values.shape[0] < 1:
         raise InvalidInput(f"agreement needs values [chains, draws, ...], not shape {values.shape}")
     chains, draws = values.shape[:2]
+
+    def unknown(code: Code, text: str) -> Agreement:
+        numbers = dict.fromkeys(Agreement._fields[2:-1], float("nan"))
+        return Agreement(chains=chains, draws=draws, verdict=Verdict(code, text), **numbers)
+
     if draws < LEAST_DRAWS:
         some = f"{draws} {'draw' if draws == 1 else 'draws'} of each chain"
-        verdict = Verdict("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
-        numbers = dict.fromkeys(Agreement._fields[2:-1], float("nan"))
-        return Agreement(chains=chains, draws=draws, verdict=verdict, **numbers)
+        return unknown("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
+    if not np.isfinite(values).all():
+        return unknown("apart", "some draws predict what is no finite number: take smaller steps")
     rhat, effective = np.ravel(rank_rhat(values)), np.ravel(effective_sample_size(values))
-    # A value that is not a number, or infinite, is as bad as can be.
-    rhat = np.where(np.isnan(rhat), np.inf, rhat)
     unit = values.std(axis=(0, 1)) if spread is None else np.asarray(spread, np.float64)
     errors = np.ravel(monte_carlo_error(values) / np.maximum(unit, np.finfo(np.float32).tiny))
-    errors = np.where(np.isnan(errors), np.inf, errors)
     error, large, worst = float(np.median(errors)), float(np.quantile(errors, 0.95)), float(rhat.max())
     fresh = float(np.median(autocorrelation_time(values, steps_between)))
     number, least = float(np.median(effective)), float(effective.min())
