@@ -12,6 +12,8 @@ from scipy import integrate, optimize, special, stats
 import darkbayes as db
 from darkbayes import estimates, metrics
 from darkbayes.outcomes import ClassPrediction, NumberPrediction
+from darkbayes.outcomes.counts import CountPrediction
+from darkbayes.outcomes.guarantee import Guarantee
 from darkbayes.outcomes.heads.classes import kl_categorical
 from darkbayes.outcomes.heads.number import kl_normal
 
@@ -355,6 +357,19 @@ def test_the_point_of_a_number_that_is_modelled_by_its_logarithm_is_the_median_a
     assert target.answer(prediction, 0.9)["median"] == prediction.aim
     plain = dataclasses.replace(target, transform="identity")
     assert next(iter(plain.table(plain.own_unit(gaussian(0.4, 3.0)), 0.9))) == "mean"
+
+
+def test_an_interval_reaches_the_mean_that_rare_values_have_moved_out_of_it() -> None:
+    skewed = mixture([0.96, 0.04], [0.0, 100.0], [1.0, 1.0])
+    rare = CountPrediction.of_mixture(np.zeros((1, 1, 1)), np.full((1, 1, 1), 0.05), np.zeros((1, 1, 1)))
+    assert skewed.quantile(0.95).item() < skewed.aim.item() == pytest.approx(4.0)
+    assert rare.quantile(0.95).item() == 0 < rare.aim.item()
+    for prediction, high in ((skewed, 4.0), (rare, 1.0)):
+        for guarantee in (None, Guarantee(0.9, 50, (0.1,))):
+            promised = dataclasses.replace(prediction, guarantee=guarantee)
+            assert np.ravel(promised.interval(0.9))[1] == pytest.approx(high)
+            assert promised.interval(0.9)[0].item() <= 0.0
+    assert skewed.interval(0.99)[1].item() == skewed.quantile(0.995).item()
 
 
 @pytest.mark.parametrize(

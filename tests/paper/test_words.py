@@ -121,6 +121,14 @@ def test_several_data_sets_have_a_row_each_with_the_best_of_all_marked_and_count
     assert error.notes[0].startswith("The student is the best of all columns on 2 of 2 data sets, on 2 if")
 
 
+def test_what_ran_on_fewer_splits_than_others_is_not_compared_with_them():
+    values = {"student": [1.0, 2.0], "mclmc": [0.5, 1.0], "bde": [3.0]}
+    rows = [row(name, "log_likelihood", some) | {"dataset": "airfoil"} for name, some in values.items()]
+    (table,) = pivot({"rows": rows}, names=presentation("tables").names)
+    assert [hasattr(cell, "best") for cell in table.rows[0]] == [False, True, False, False]
+    assert table.notes[0].startswith("The student is the best of all columns on 1 of 1")
+
+
 @pytest.mark.parametrize("make", [mnist, boston, uci])
 def test_in_a_terminal_no_line_is_broken_and_no_number_lost(make, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

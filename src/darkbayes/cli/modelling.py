@@ -66,7 +66,8 @@ class Fit:
     """what the target is: classification, counts or regression; by default, inferred from its values"""
     likelihood: Annotated[str | None, value("NAME", default=False)] = None
     """the distribution that the sampled network predicts: one-noise or input-noise of numbers, negative-binomial or
-    poisson of counts, softmax of classes; by default the one that predicts best on rows set aside"""
+    poisson of counts, softmax of classes; by default the most general, unless another predicts rows set aside clearly
+    better"""
     head: Annotated[str | None, value("NAME", default=False)] = None
     """the student's distribution of numbers: mixture (the default) or gaussian"""
     effort: Annotated[float, value("TIMES")] = 1.0
@@ -98,8 +99,8 @@ class Fit:
     """the share of new rows whose truth the intervals, or sets of classes, are to hold, whatever the model: the rows
     held out calibrate them. auto: 0.9 if at least 100 are held out; or none"""
     hidden: Annotated[tuple[int, ...], value("WIDTH ...", default=False)] = ()
-    """widths of the hidden layers of the network that is sampled; by default those that predict best on rows set
-    aside"""
+    """widths of the hidden layers of the network that is sampled; by default the simplest that predict rows set
+    aside about best"""
     activation: Annotated[str | None, value("NAME", default=False)] = None
     """activation of the hidden layers: silu (the default), relu, tanh, gelu and others"""
     student_hidden: Annotated[tuple[int, ...], value("WIDTH ...")] = (128, 128, 128, 128)

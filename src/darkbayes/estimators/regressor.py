@@ -24,8 +24,8 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
     choices are made automatically.
 
     Args:
-        hidden: the widths of the hidden layers of the network that is sampled; None for those that predict best on
-            rows set aside.
+        hidden: the widths of the hidden layers of the network that is sampled; None for the simplest
+            that predict rows set aside about best.
         activation: what comes after each of them, such as "silu", the default, or "relu".
         student_hidden: the widths of the network that predicts.
         chains: how many chains sample side by side; more of them show better whether they agree.
@@ -34,10 +34,11 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
             the machine's speed.
         max_steps: the steps that each chain may take, on every machine alike; None for as many as are needed.
         likelihood: the distribution of the target that the sampled network predicts: one-noise or input-noise; for
-            counts poisson or negative-binomial. None for the one that predicts best on rows set aside.
+            counts poisson or negative-binomial. None for the more general, unless the other predicts rows set aside
+            clearly better.
         head: that of the student: mixture (the default) or gaussian.
         prior: the precision of the prior on biases; on weights it is so many times as large as a unit has inputs. None
-            for the one that predicts best on rows set aside, or the usual one where `hidden` is given.
+            for one that predicts rows set aside about best, or the usual one where `hidden` is given.
         guarantee: the share of new rows whose truth intervals of that level are to hold, whatever the model; a fifth of
             the rows calibrate it, and nothing is learnt from them. None for the student's own intervals.
         kinds: what columns are, where it is not to be guessed: "number", "category", "date" or "text", by their names.

@@ -132,8 +132,8 @@ class ClassPrediction(Prediction):
     def sets(self, level: float) -> np.ndarray:
         """The classes that may be, ``[rows, classes]``: the most probable ones that have a probability of `level`.
 
-        With a guarantee of that level those that are not too strange: of all sets that hold the truth as often, these
-        are the smallest on average. The most probable class is one of them in any case.
+        With a guarantee of that level those that are not too strange: were the probabilities the true ones, no sets
+        that hold the truth as often would be smaller on average. The most probable class is one of them in any case.
         """
         require_level("level", level)
         if self.guarantee is not None and level == self.guarantee.level:

@@ -101,6 +101,10 @@ class CountPrediction(QuantityPrediction):
     def least(self) -> float:
         return 0.0
 
+    @property
+    def at_aim(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.floor(self.aim), np.ceil(self.aim)
+
     def quantile(self, share: Any) -> np.ndarray:
         """The least count of which the probability of at most it is `share` or more."""
         shares = self.shares(share)

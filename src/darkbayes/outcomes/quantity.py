@@ -134,6 +134,11 @@ class QuantityPrediction(Prediction):
         return {}
 
     @property
+    def at_aim(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the least interval that holds what is predicted."""
+        return self.aim, self.aim
+
+    @property
     def middle(self) -> np.ndarray:
         """The value that is as likely exceeded as not."""
         return self.quantile(0.5)
@@ -141,8 +146,13 @@ class QuantityPrediction(Prediction):
     def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """The ends of the central interval that holds the truth with probability `level`, each ``[rows, outputs]``.
 
-        With a guarantee that of its level is the one calibrated; those of others lie around it or inside.
+        With a guarantee that of its level is the one calibrated; those of others lie around it or inside. Where the
+        prediction itself would lie outside, as a mean may that few large values have moved, the interval ends there.
         """
+        (low, high), (least, most) = self._central(level), self.at_aim
+        return np.minimum(low, least), np.maximum(high, most)
+
+    def _central(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         require_level("level", level)
         if self.guarantee is None:
             return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)

@@ -76,7 +76,7 @@ class RegressionPreset(common.Preset):
     def head(self, noise: Noise) -> Head:
         # Where noise depends on the input, draws disagree on it: their mixture has tails that one Gaussian lacks.
         varying = noise == "input"
-        return db.outcomes.MixtureHead(components=2, samples=4) if varying else db.outcomes.GaussianHead()
+        return db.outcomes.MixtureHead(components=2) if varying else db.outcomes.GaussianHead()
 
     def sgd_rate(self, updates: int) -> optax.Schedule:
         """The paper's: multiplied by 0.8 every 5,000 steps."""

@@ -1,7 +1,7 @@
 """Three tables on the protocol of the package `bde` (sklearn-contrib-bde), beside it and others that are installed.
 
     darkbayes reproduce tables --preset default     what `darkbayes fit` does with a table, five splits of each
-    darkbayes reproduce tables --preset best        sixteen times the work, half again as many chains: for a GPU
+    darkbayes reproduce tables --preset best        sixteen times the effort, half again as many chains: for a GPU
     darkbayes reproduce tables --preset quick       one split of the smallest table, in minutes
 
 A fifth of the rows is held out as scikit-learn's ``train_test_split(random_state=seed)`` does; inputs and target are

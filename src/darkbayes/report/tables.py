@@ -184,7 +184,9 @@ def _by_dataset(metric: str, rows: list[Row], names: Names) -> PageTable:
 
 
 def _best(metric: str, rows: list[Row]) -> float | None:
-    """The best mean of a metric, where one is better than another."""
+    """The best mean of a metric, where one is better than another; over fewer trials than others have, none is."""
+    most = max((row["trials"] for row in rows if not row.get("published")), default=0)
+    rows = [row for row in rows if row.get("published") or row["trials"] == most]
     direction = METRICS.get(metric, {}).get("direction", "")
     pick = max if "higher" in direction else min if "lower" in direction else None
     return pick(row["mean"] for row in rows if row["mean"] is not None) if pick else None
