@@ -299,7 +299,17 @@ def test_spark_predicts_every_row_once(monkeypatch, run, parts, houses):
     local = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     session = SparkSession.builder.master("local[2]").config(map=local).getOrCreate()
     try:
-        frame = darkbayes.spark.predict(session.read.parquet(str(parts)), run, keep=["id"])
+        rows = session.read.parquet(str(parts))
+        # In another order than the columns of the frame, of which both are numbers.
+        frame = darkbayes.spark.predict(rows, run, keep=["distance", "crime rate", "id"])
+        kept = frame.collect()
+        there = {row["id"]: (row["crime rate"], row["distance"]) for row in houses.to_pylist()}
+        assert {row["id"]: (row["crime rate"], row["distance"]) for row in kept} == there
+        with pytest.raises(InvalidInput, match="the data frame has no column 'rooms'"):
+            darkbayes.spark.predict(rows.drop("rooms"), run)
+        with pytest.raises(InvalidInput, match="the data frame has no column 'key'"):
+            darkbayes.spark.predict(rows, run, keep=["key"])
+        frame = darkbayes.spark.predict(rows, run, keep=["id"])
         check_once(pa.table({name: [row[name] for row in frame.collect()] for name in ("id", "mean")}), run, houses)
     finally:
         session.stop()

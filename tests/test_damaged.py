@@ -157,6 +157,19 @@ CRAFTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an evil transform": (schema(lambda stored: stored["target"].update(transform="evil")), "must be identity or log"),
     "no target": (schema(lambda stored: stored.update(target="price")), "nothing of a target"),
     "a scale of zero": (schema(lambda stored: stored["target"].update(scale=0.0)), r"target\.scale is 0\.0"),
+    "a reach of nothing": (schema(lambda stored: stored.update(reach=-1.0)), r"schema\.reach is -1\.0, and no reach"),
+    "a range that ends before it begins": (
+        schema(lambda stored: stored["target"].update(low=9e9)),
+        r"schema\.target\.high is .*, below schema\.target\.low, 9000000000\.0",
+    ),
+    "a guarantee below nothing": (
+        schema(
+            lambda stored: stored["target"].update(
+                guarantee={"is": "guarantee", "level": 0.9, "rows": 9, "bounds": [-5.0]}
+            )
+        ),
+        r"guarantee\.bounds are \(-5\.0,\), and no bound is below zero",
+    ),
     "a centre that is no number": (
         schema(lambda stored: stored["target"].update(center=float("nan"))),
         r"schema\.target\.center is nan",

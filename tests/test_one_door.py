@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import shipped_models
 from darkbayes import cli
 from darkbayes.errors import InvalidInput
+from darkbayes.estimators import DistilledRegressor
 from darkbayes.serve import make_app
 from darkbayes.shipped import Shipped
 from darkbayes.tables import frame_of, from_columns, read_batches, read_table
@@ -89,6 +90,13 @@ def from_file(content: bytes, schema: Any = SCHEMA, target: bool = False) -> Fra
     return batch.frame
 
 
+def estimator(schema: Any) -> Any:
+    """One whose columns are those of a schema."""
+    model: Any = DistilledRegressor()
+    model.schema_, model.feature_names_in_, model.n_features_in_ = schema, np.asarray(NAMES, object), len(NAMES)
+    return model
+
+
 def means(shipped: Shipped, frame: Any) -> Any:
     return REFUSED if frame is REFUSED else [float(f"{shipped.predict(frame).mean.item():.7g}")]
 
@@ -113,7 +121,7 @@ def known(frame: Any) -> Any:
     return repr(shown)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=350, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(cells=st.tuples(*[PLAIN] * len(NAMES)), odd=st.lists(st.integers(0, len(NAMES) - 1), max_size=2))
 def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
     # Most cells are plain, so that not every row is refused for one of them.
@@ -127,6 +135,7 @@ def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
         "values": tried(lambda: frame_of(from_columns({name: [value] for name, value in row.items()}), schema)),
         "texts": tried(lambda: frame_of(from_columns(texts), schema)),
         "pandas": tried(lambda: frame_of(from_columns(pd.DataFrame(texts)), schema)),
+        "estimator": tried(lambda: estimator(schema)._frame(pd.DataFrame(texts))),
         "strings": tried(lambda: frame_of(from_columns(pd.DataFrame(texts, dtype="string")), schema)),
     }
     assert {name: known(other) for name, other in frames.items()} == dict.fromkeys(frames, known(frame)), row

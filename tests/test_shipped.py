@@ -1,12 +1,16 @@
 """A student as an ONNX file: opened, understood, and asked for predictions."""
 
+import json
+
 import numpy as np
+import onnx
 import pytest
 
 import shipped_models
 from darkbayes.errors import InvalidInput, RunError
+from darkbayes.onnxfile import PREFIX, SCHEMA, seal
 from darkbayes.outcomes import ClassPrediction, NumberPrediction
-from darkbayes.shipped import Shipped
+from darkbayes.shipped import MANY, Shipped
 from darkbayes.version import __version__
 
 HOUSES = {
@@ -59,3 +63,18 @@ def test_what_is_no_run_is_refused(tmp_path):
         Shipped(tmp_path)
     with pytest.raises(RunError, match="is not there: name a run's folder or an ONNX file"):
         Shipped(tmp_path / "nowhere")
+
+
+def test_many_rows_are_predicted_as_few_are_whatever_the_schema_says_of_their_reach():
+    """The encoder of a schema stands in for the graph's where there are many rows, if both say the same."""
+    content = shipped_models.content("houses")
+    model = onnx.load_from_string(content[: content.rindex(PREFIX)])
+    pair = next(pair for pair in model.metadata_props if pair.key == SCHEMA)
+    pair.value = json.dumps(json.loads(pair.value) | {"reach": 1000.0})
+    rows = {name: np.resize(values, 2 * MANY) for name, values in HOUSES.items()}
+    for shipped in (
+        Shipped("student.onnx", content=shipped_models.content("houses")),
+        Shipped("student.onnx", content=seal(model.SerializeToString())),
+    ):
+        few, many = shipped.predict(HOUSES), shipped.predict(rows)
+        np.testing.assert_allclose(many.mean[:2], few.mean, rtol=1e-5)

@@ -53,7 +53,7 @@ class Predictor:
 
     def __call__(self, batch: Any) -> Any:
         """What is predicted of a record batch or a table of arrow, as a record batch: a row for each that is good."""
-        require_columns(self.keep, batch.schema.names, "the table")
+        self.check(batch.schema.names, "the table")
         if not batch.num_rows:
             return self._batch({name: batch.column(name) for name in self.keep} | self._table(self._shipped.no_inputs))
         batches, parts = self._shipped.batches(batch, on_bad=self._on_bad), []
@@ -61,6 +61,10 @@ class Predictor:
             rows = np.asarray(some.places - 1)
             parts.append({name: batch.column(name).take(rows) for name in self.keep} | self._table(some.inputs))
         return self._batch(*parts) if parts else self(batch.slice(0, 0))
+
+    def check(self, names: Sequence[str], source: str) -> None:
+        """Refuse a table without columns that are to be kept or that the student reads."""
+        require_columns([*self.keep, *self._shipped.schema.wanted], names, source)  # pyright: ignore[reportAttributeAccessIssue]
 
     def nothing(self) -> Any:
         """What is predicted of no row, without the columns kept: its names and types are those of all."""

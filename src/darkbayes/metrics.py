@@ -194,6 +194,8 @@ def ece(prediction: Any, y: Any) -> float:
 def coverage(prediction: Any, y: Any, level: float = LEVEL) -> float:
     """The share of targets inside the central interval, or the set of classes, of probability `level`.
 
+    With a guarantee of that level these are the guaranteed ones; the score ``coverage_90`` is of the own ones always.
+
     Args:
         prediction, y: what was predicted, and what is true, in the same unit.
         level: the probability.

@@ -30,6 +30,7 @@ HEARTBEAT = 30
 """Seconds without a sign of life after which a process counts as lost; all others have ended in twice that time."""
 PATIENCE = 300
 """Seconds that processes wait for each other when they begin, and when they end."""
+MOST_PORT = 65_535
 PLACE = {
     "processes": ("JAX_NUM_PROCESSES", "NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"),
     "process": ("JAX_PROCESS_ID", "PROCESS_ID", "OMPI_COMM_WORLD_RANK"),
@@ -37,6 +38,10 @@ PLACE = {
 """Variables that tell a process its place where JAX itself does not look: Kubeflow's, and those of Open MPI 5."""
 SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "coordination service")
 LOST = "process {} has lost touch with another of the {} processes ({}): see what that one wrote last, and {}"
+WAITING, TOGETHER = "darkbayes waits at ", "darkbayes has found all processes"
+"""What a process tells the one that reads its output, before it looks for the others and after it has found them."""
+_READ: list[bool] = []
+"""Whether somebody reads it: not empty."""
 AGAIN = "start all of them again; with a folder they go on from the last checkpoint (--resume)"
 
 
@@ -55,9 +60,11 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     numbers = {"processes": processes, "process": process}
     if coordinator is not None:
         numbers = {name: _number(name, given) for name, given in numbers.items()}
-        if re.fullmatch(r".+:\d+", coordinator) is None:
+        if (parts := re.fullmatch(r".+:(\d+)", coordinator)) is None or not 0 < int(parts[1]) <= MOST_PORT:
             raise InvalidInput(f"--coordinator {coordinator} is not an address: write HOST:PORT, as in 10.0.0.1:1234")
     number, count = numbers["process"], numbers["processes"]
+    if count is not None and count < 1:
+        raise InvalidInput(f"--processes must be 1 or more, not {count}")
     if number is not None and count is not None and not 0 <= number < count:
         raise InvalidInput(f"--process {number} of --processes {count}: count from 0 to {count - 1}")
     if coordinator is not None and number:
@@ -65,11 +72,14 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     # Else a process that is told to end (SIGTERM) would note it and go on.
     jax.config.update("jax_enable_preemption_service", False)
     waits: Any = {"initialization_timeout": PATIENCE, "shutdown_timeout_seconds": PATIENCE}
+    if coordinator is not None and count is not None:
+        _tell_reader(f"{WAITING}{coordinator} for {count} processes")
     try:
         jax.distributed.initialize(coordinator, count, number, heartbeat_timeout_seconds=HEARTBEAT, **waits)
     except (ValueError, TypeError, OSError, RuntimeError) as problem:
         remedy = "start it by srun, mpirun or as a JobSet, or give --coordinator HOST:PORT --processes N --process I"
         raise InvalidInput(f"this process does not find the others ({first_line(problem)}): {remedy}") from problem
+    _tell_reader(TOGETHER)
 
 
 def _number(name: str, given: int | None) -> int | None:
@@ -91,7 +101,7 @@ def _reach(coordinator: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
             return
-        except (OSError, OverflowError) as problem:
+        except OSError as problem:
             if time.monotonic() > until:
                 reached = f"nobody answers at --coordinator {coordinator} within {PATIENCE} s ({problem})"
                 raise RunError(f"{reached}: start process 0 there, and let its port be reached") from problem
@@ -195,17 +205,30 @@ def plainly() -> None:
     for descriptor in (1, 2):
         os.dup2(writing, descriptor)
     os.close(writing)
+    _READ.append(True)
+
+
+def _tell_reader(line: str) -> None:
+    """Say a line to the process that `plainly` has put beside this one, if it has."""
+    if _READ:
+        os.write(2, f"{line}\n".encode())
 
 
 def _pass_on(reading: int) -> None:
     """Write the lines that come to standard error, but for those about connections and the loss of a process."""
     about = re.compile(r"\[Gloo\]|coordination_service|preemption_sync|\b(client|service)\.h:|distributed service")
-    lost = False
+    lost, waits = False, ""
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
+            if line.startswith((WAITING, TOGETHER)):
+                waits = line.removeprefix(WAITING).strip() if line.startswith(WAITING) else ""
+                continue
             if "distributed service detected fatal errors" in line:
-                why = "JAX's runtime has ended this one: the other does not answer"
-                print(f"darkbayes: a process is lost, and {why}: {AGAIN}", file=sys.stderr, flush=True)
+                why = "a process is lost, and JAX's runtime has ended this one: the other does not answer"
+                why = f"{why}. See what that one wrote last, and {AGAIN}"
+                if waits:
+                    why = f"not all came within {PATIENCE} s, where this process waited at {waits}: start them all"
+                print(f"darkbayes: {why}", file=sys.stderr, flush=True)
             lost = lost or (about.search(line) is not None and "[Gloo]" not in line)
             if not lost and "[Gloo]" not in line:
                 print(line, end="", file=sys.stderr, flush=True)

@@ -54,6 +54,9 @@ def predict(
         rows = ray.data.read_parquet([str(path) for path in several], override_num_blocks=blocks)
         predicted: Any = rows.map_batches(_table(each), batch_format="pyarrow", batch_size=None)
         predicted.write_parquet(str(aside))
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
     finally:
         context.use_datasource_v2 = newer
     os.rename(aside, folder)

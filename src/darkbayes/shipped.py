@@ -20,6 +20,7 @@ from darkbayes.tables.stored import schema_from_json
 
 NO_MODEL = "it is not an ONNX model that can run here"
 MODEL = "student.onnx"  # The file in a run's folder.
+BEYOND = 20.0  # Ranges beyond what was seen at which two ways to predict are compared.
 MANY = 4096  # Rows that are predicted at a time, if there are so many: what is computed of them fits a cache.
 
 
@@ -153,7 +154,7 @@ class Shipped:
             return whole
         try:
             session = start_session(content, NO_MODEL, self._threads)
-            pairs = list(zip(whole(self._no_values), network(self._no_values), strict=True))
+            pairs = list(zip(whole(self._ends), network(self._ends), strict=True))
         except Exception:  # onnxruntime's own errors share no other base.
             return whole
         return network if all(np.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs) else whole
@@ -227,6 +228,18 @@ class Shipped:
             missing = {column.name: np.asarray([None], object) for column in self.schema.columns}
             return missing | {column.name: np.asarray([np.nan]) for column in self.schema.numbers}
         return np.zeros((1, *self.schema.shape), np.float32)
+
+    @property
+    def _ends(self) -> Frame:
+        """Rows without values, at both ends of what was seen and far beyond them."""
+        schema: Any = self.schema
+        frame: Frame = {}
+        for column in schema.categories:
+            frame[column.name] = np.asarray([None, *column.categories[:4], *[None] * 4], object)[:5]
+        for column in schema.numbers:
+            low, high, far = column.low, column.high, BEYOND * (column.high - column.low)
+            frame[column.name] = np.asarray([np.nan, low, high, low - far, high + far])
+        return {column.name: frame[column.name] for column in schema.columns}
 
     @property
     def no_inputs(self) -> Any:

@@ -35,8 +35,9 @@ def predict(frame: Any, student: Path | str, **how: Any) -> Any:
     from pyspark.sql.types import StructType  # pyright: ignore[reportMissingImports]
 
     each = Predictor(student, **how)
-    kept = [field for field in frame.schema.fields if field.name in each.keep]
-    schema = StructType([*kept, *from_arrow_schema(each.nothing().schema).fields])
+    each.check(frame.columns, "the data frame")
+    # Spark goes by the places of columns, not by their names: in the order in which they are handed on.
+    schema = StructType([*(frame.schema[name] for name in each.keep), *from_arrow_schema(each.nothing().schema).fields])
     return frame.mapInArrow(_over_batches(each), schema)
 
 

@@ -147,6 +147,10 @@ def test_an_infinity_is_refused_wherever_it_is(tmp_path, refused):
 
 ARGUMENTS = {
     "a head of another outcome": (["--target", "y", "--task", "regression", "--head", "softmax"], "softmax"),
+    "two targets that are classes": (
+        ["--target", "a", "y", "--task", "classification"],
+        "classification predicts one column, not 'a', 'y': name one target",
+    ),
     "a likelihood of another outcome": (
         ["--target", "y", "--task", "regression", "--likelihood", "poisson"],
         "likelihood 'poisson' is not one for regression: choose among one-noise, input-noise",

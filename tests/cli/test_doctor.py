@@ -9,10 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 import jax
+import pytest
 
 import darkbayes as db
 from darkbayes import cli
-from darkbayes.cli import doctor
+from darkbayes.cli import common, doctor
+from darkbayes.errors import RunError
 
 
 def test_the_doctor_names_versions_devices_caches_and_what_a_missing_extra_would_give(capsys, monkeypatch, tmp_path):
@@ -53,6 +55,20 @@ def test_devices_that_cannot_be_used_are_explained(monkeypatch):
 
     monkeypatch.setattr(jax, "devices", fail)
     assert doctor.devices() == ["none: Unable to initialize backend 'cuda'"]
+
+    def fail_silently():
+        raise AssertionError
+
+    monkeypatch.setattr(jax, "devices", fail_silently)
+    assert doctor.devices() == ["none: AssertionError()"]
+    with pytest.raises(RunError, match=r"finds no device to compute on \(AssertionError\(\)\): see `darkbayes doctor`"):
+        common.require_device()
+
+
+def test_a_folder_that_cannot_be_used_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert doctor.caches()["compiled"]["unusable"] == f"{tmp_path / 'file'} is not a folder"
 
 
 def test_extras_are_those_of_the_package():

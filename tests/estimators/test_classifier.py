@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -99,5 +100,7 @@ def test_a_missing_label_and_a_lone_class_are_named() -> None:
     X = np.random.default_rng(0).normal(size=(6, 2))
     with pytest.raises(db.InvalidInput, match=r"y has no label in row 2: leave out rows without one"):
         db.DistilledClassifier(**SMALL).fit(X, ["a", "b", None, "a", "b", "a"])
+    with pytest.raises(db.InvalidInput, match=r"y has no label in row 1: leave out rows without one"):
+        db.DistilledClassifier(**SMALL).fit(X, pd.Series(["a", pd.NA, "b", "a", "b", "a"], dtype="string"))
     with pytest.raises(db.InvalidInput, match=r"y holds one class only, 'a': give examples of at least two"):
         db.DistilledClassifier(**SMALL).fit(X, ["a"] * 6)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import stats
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -49,7 +50,7 @@ def test_a_frame_of_numbers_categories_text_and_truth_values_is_understood(regre
     assert regressor.schema_.target.name == "price"
     assert regressor.score(frame, price) > 0.8
     assert any("'price' is a number" in note for note in regressor.notes_)
-    assert any("the sampled network has hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
+    assert any("the sampled network has a hidden layer of 4 (relu), one-noise" in note for note in regressor.notes_)
     assert (regressor.options_.likelihood, regressor.options_.head) == ("one-noise", "mixture")
     assert (regressor.choices_["steps"], regressor.choices_["burn_in"]) == (4000, 1333)
     assert regressor.diagnosis_["verdict"]["text"]
@@ -177,6 +178,8 @@ def test_a_warm_start_goes_on_from_what_was_learnt(regressor: db.DistilledRegres
     assert model.score(frame, price) > 0.8
     with pytest.raises(ValueError, match="feature names should match"):
         model.fit(frame.rename(columns={"town": "city"}), price)
+    with pytest.raises(db.InvalidInput, match=r"y holds 1e\+06.*, and .* was learnt before: set warm_start=False"):
+        model.fit(frame, price + 1e6)
     with pytest.raises(db.InvalidInput, match=r"hidden was \(4,\) and is now \(5,\): set it back, or set warm_start"):
         model.set_params(hidden=(5,)).fit(frame, price)
 
@@ -263,10 +266,17 @@ def test_a_fit_is_silent_unless_it_is_to_speak_and_callbacks_see_how_it_goes(
         ({"missing": "NA"}, None, None, r"missing must be a list of texts, not 'NA'"),
         ({"day_first": "no"}, None, None, r"day_first must be True, False or None, not 'no'"),
         ({"kinds": ["a"]}, None, None, r"kinds must be a dict of column names and kinds, not \['a'\]"),
+        ({}, pl.LazyFrame({"a": [1.0, 2.0] * 6}), [1.0, 2.0] * 6, r"X is not computed yet: give it after .collect\(\)"),
         ({"callbacks": len}, None, None, r"callbacks must be a list of functions of a snapshot"),
         ({}, np.asarray([[1, "a"]] * 12, object), None, r"X is an array with text in it .*: give a DataFrame"),
         ({}, None, ["pos", "neg"] * 6, r"y must hold numbers \(.*\): DistilledClassifier predicts classes"),
         ({}, None, pd.Series([pd.NaT, *pd.date_range("2020", periods=11)]), r"y holds dates or durations"),
+        (
+            {"likelihood": "softmax"},
+            None,
+            [0, 1, 2] * 4,
+            r"not 'softmax': classes are predicted by Distilled",
+        ),
         ({"decimal": ";"}, None, None, r"decimal must be a point or a comma, not ';'"),
         ({"max_steps": 0.5}, None, None, r"max_steps \(None for no limit\) must be a whole number"),
         ({}, None, [1.0] * 12, r"'y' is 1 in every row: there is nothing to learn"),

@@ -127,7 +127,7 @@ def test_a_candidate_that_diverges_is_dropped_and_named(scored: Any) -> None:
     scored(dict.fromkeys(models, -1.0) | {models[0]: None, models[2]: -0.5})
     chosen = chosen_of(300, models)
     assert chosen.model == models[2]
-    assert chosen.reason.endswith("; diverged: hidden layer of 50 (silu), one-noise, prior precision 0.1")
+    assert chosen.reason.endswith("; diverged: a hidden layer of 50 (silu), one-noise, prior precision 0.1")
     scores = {each["hidden"]: (each["log_likelihood"], each["gap_se"]) for each in chosen.tried}
     assert [scores[model.hidden] for model in models] == [(None, None), (-1.0, 0.0), (-0.5, 0.0), (-1.0, 0.0)]
 
@@ -180,7 +180,7 @@ def test_a_fit_goes_on_with_what_is_left(scored: Any) -> None:
     options = Options(hidden=(4,), activation="relu", student_hidden=(8,), chains=2, max_steps=30, time_budget=None)
     fitted = db.fit.fit(noisier_to_the_right(300), TARGET, KEY, options)
     assert fitted.chosen.model == models[1]
-    assert "; diverged: hidden layer of 4 (relu), one-noise" in fitted.chosen.reason
+    assert "; diverged: a hidden layer of 4 (relu), one-noise" in fitted.chosen.reason
     assert (fitted.options.hidden, fitted.options.activation) == ((4,), "relu")
     assert (fitted.options.likelihood, fitted.options.head) == ("input-noise", "mixture")
     assert np.isfinite(fitted.predict(np.zeros((3, 1), np.float32)).mean).all()

@@ -254,6 +254,8 @@ def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
     ("given", "environment", "message"),
     [
         (("nowhere", 2, 0), {}, "--coordinator nowhere is not an address: write HOST:PORT"),
+        (("localhost:99999", 2, 0), {}, "--coordinator localhost:99999 is not an address: write HOST:PORT"),
+        (("localhost:1", 0, 0), {}, "--processes must be 1 or more, not 0"),
         (("localhost:1", 2, 2), {}, "--process 2 of --processes 2: count from 0 to 1"),
         (
             (),
@@ -268,3 +270,22 @@ def test_a_place_that_makes_no_sense_is_refused(given, environment, message, mon
         monkeypatch.setenv(name, value)
     with pytest.raises(db.InvalidInput, match=message):
         processes.join(*given)
+
+
+def test_a_process_that_waited_in_vain_says_where(capfd):
+    """As the runtime below Python ends a process: before all have met, and after."""
+    fatal = "E0000 client.h:1 JAX distributed service detected fatal errors\n"
+    for lines, said in (
+        (
+            [f"{processes.WAITING}localhost:7 for 2 processes\n", fatal],
+            "not all came within 300 s, .* localhost:7 for 2",
+        ),
+        ([f"{processes.WAITING}localhost:7 for 2\n", f"{processes.TOGETHER}\n", fatal], "See what that one wrote last"),
+    ):
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "w") as stream:
+            stream.writelines(lines)
+        processes._pass_on(reading)
+        shown = capfd.readouterr().err
+        assert re.search(said, shown)
+        assert len(shown.splitlines()) == 1

@@ -179,7 +179,17 @@ def test_files_whose_columns_differ_are_refused_by_name(shards: Path, tmp_path: 
     parquet.write_table(first.set_column(0, "size", first["size"].cast(pa.string())), other / "b.parquet")
     with pytest.raises(InvalidInput, match=r"the types of the columns differ between .*size.*: write them alike"):
         prepared(other, tmp_path / "run")
-    assert list((tmp_path / "run").iterdir()) == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_that_the_sample_lacks_is_named_with_the_reason(tmp_path: Path) -> None:
+    kinds = ["ab"[k % 2] for k in range(ROWS)]
+    kinds[ROWS // 2] = "rare"
+    (tmp_path / "long.csv").write_text("\n".join(["size,kind", *(f"{k % 7},{kind}" for k, kind in enumerate(kinds))]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("darkbayes.tables.store.FEWEST", 100)
+        with pytest.raises(InvalidInput, match=r"'rare', none of the classes .* drawn at random: of one that"):
+            prepared(tmp_path / "long.csv", tmp_path / "run")
 
 
 def test_a_bad_cell_beyond_the_sample_is_named_by_its_line(tmp_path: Path) -> None:

@@ -38,9 +38,11 @@ def test_weights_reach_the_teacher_as_repeated_rows_would(monkeypatch: pytest.Mo
     ("weights", "message"),
     [
         ([1.0] * 11, r"sample_weight has shape \(11,\): give one weight for each of 12 rows"),
-        ([1.0] * 11 + [-2.0], r"sample_weight is -2 in row 11: a weight is a finite number, 0 or more"),
+        ([1.0] * 11 + [-2.0], r"sample_weight is -2 in row 11: a weight is a number from 0 to"),
         ([np.nan] + [1.0] * 11, r"sample_weight is missing in row 0"),
-        ([0.0] * 12, r"sample_weight is zero in every row"),
+        ([1.0] * 11 + [1e10], r"sample_weight is 1e\+10 in row 11: a weight is a number from 0 to 1e\+09"),
+        ([0.0] * 12, r"sample_weight is zero, or next to it, in every row"),
+        ([1e-50] * 12, r"sample_weight is zero, or next to it, in every row"),
         (["heavy"] * 12, r"sample_weight must hold numbers"),
     ],
 )

@@ -280,3 +280,18 @@ def test_a_file_of_another_type_is_refused_before_it_is_read(tmp_path):
     pa.parquet.write_table(pa.table({"when": [True]}), tmp_path / "t.parquet")
     with pytest.raises(InvalidInput, match="must hold dates, as when the model was fitted, not bool"):
         read_batches(tmp_path / "t.parquet", schema)
+
+
+def test_numbers_of_a_spreadsheet_are_days_if_a_column_is_named_as_dates():
+    """As Excel counts them: 1 January 2020 is 43831."""
+    cells = {"when": 43831.0 + np.arange(40) / 4, "seconds": 1577836800.0 + 21600 * np.arange(40)}
+    wishes = Wishes(dict.fromkeys(cells, "date"))
+    columns = from_columns(cells, wishes=wishes).columns
+    np.testing.assert_allclose(columns["when"].values, columns["seconds"].values, rtol=1e-12)
+
+
+def test_a_part_of_dates_that_is_the_same_everywhere_is_none_however_many_are_missing():
+    days = [f"2021-03-{k % 28 + 1:02d}" if k % 6 else "" for k in range(60)]
+    schema = infer_schema(from_columns({"sold": days, "y": np.arange(60.0)}), "y").schema
+    assert [column.name for column in schema.columns] == ["sold (weekday)", "sold (days)"]
+    assert [column.flagged for column in schema.columns] == [True, False]

@@ -1,6 +1,11 @@
 """Tables read from files."""
 
+import contextlib
 import gzip
+import io
+import json
+import pickle
+import sqlite3
 import subprocess
 import sys
 
@@ -15,6 +20,7 @@ from hypothesis import strategies as st
 from darkbayes.errors import InvalidInput
 from darkbayes.tables import read_table
 from darkbayes.tables.cells import MISSING
+from darkbayes.tables.columns import require_columns
 from tables.understanding import kinds
 
 CITIES = "city,size,new,price\nUlm,1.5,True,10\nBonn,NA,false,20.5\n-,3e2,TRUE,\n"
@@ -143,3 +149,79 @@ else:
     raise AssertionError("the file was read without arrow")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_spreadsheet_is_one_whatever_its_name_and_packed_or_not(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, content = openpyxl.Workbook(), io.BytesIO()
+    for row in (["a", "b"], [1, "x"], [2, "y"]):
+        book.active.append(row)
+    book.save(content)
+    for name, written in {"t.xls": content.getvalue(), "t.xlsx.gz": gzip.compress(content.getvalue())}.items():
+        (tmp_path / name).write_bytes(written)
+        assert read_table(tmp_path / name).columns["a"].values.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "sqlite"])
+def test_files_that_are_read_here_and_there_have_to_be_unpacked(kind, tmp_path):
+    path = tmp_path / "t"
+    if kind == "parquet":
+        pq.write_table(pa.table({"a": [1, 2]}), path)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as base:
+            base.execute("create table t (a)")
+            base.commit()
+    (tmp_path / "t.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(InvalidInput, match=rf"is compressed, and holds a file for {kind}: unpack it"):
+        read_table(tmp_path / "t.gz")
+
+
+def test_a_damaged_page_of_parquet_is_refused_by_the_name_of_its_file(tmp_path):
+    pq.write_table(pa.table({"a": np.arange(5000.0), "y": np.arange(5000.0)}), tmp_path / "t.parquet")
+    content = bytearray((tmp_path / "t.parquet").read_bytes())
+    content[20:60] = b"\xff" * 40
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"t\.parquet cannot be read as Parquet \(.*\): write it again"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\n<HTML><body>a,b</body>", "a web page"),
+        (b"<!doctype html>\n<p>", "a web page"),
+        (b"<?XML version='1.0'?>", "XML"),
+        (pickle.dumps({"a": [1]}, protocol=2), "a pickle"),
+    ],
+)
+def test_what_is_no_table_is_called_what_it_is(content, what, tmp_path):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(InvalidInput, match=rf"t\.csv is {what}.*, which is not read here"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_query_writes_nothing(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as base:
+        base.execute("create table t as select 1 as a")
+        base.commit()
+    with pytest.raises(InvalidInput, match="SQLite says 'not authorized': correct the query"):
+        read_table(tmp_path / "t.db", query=f"attach '{tmp_path / 'new.db'}' as n")
+    assert read_table(tmp_path / "t.db", query="select a + 1 as b from t").columns["b"].values.tolist() == [2.0]
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as base:
+        base.execute("create table t as select 1 as a")
+    with pytest.raises(InvalidInput, match="DuckDB says"):
+        read_table(tmp_path / "t.duckdb", query=f"copy t to '{tmp_path / 'stolen.csv'}'")
+    assert read_table(tmp_path / "t.duckdb", query="select a + 1 as b from t").columns["b"].values.tolist() == [2.0]
+    assert {path.name for path in tmp_path.iterdir()} == {"t.db", "t.duckdb"}
+
+
+def test_json_with_a_row_under_each_number_is_a_table(tmp_path):
+    for number, content in enumerate(({"0": {"a": 1, "b": "x"}, "1": {"a": 2, "b": "y"}}, {"a": {"0": 1, "1": 2}})):
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+        assert read_table(tmp_path / f"{number}.json").columns["a"].values.tolist() == [1.0, 2.0]
+
+
+def test_a_column_that_is_there_is_not_suggested_for_another():
+    with pytest.raises(InvalidInput, match=r"has no columns 'CHAS', 'RIM': did you mean 'RM'\?"):
+        require_columns(["CRIM", "CHAS", "RIM"], ["CRIM", "RM"], "t.csv")

@@ -97,6 +97,18 @@ def require(*modules: str) -> None:
         raise InvalidInput(f"{', '.join(missing)} is not installed: pip install 'darkbayes{extras}'")
 
 
+def require_device() -> None:
+    """Refuse to begin where JAX has nothing to compute on, for whatever reason a plugin of it gives."""
+    import jax
+
+    try:
+        jax.devices()
+    except Exception as problem:
+        reason = " ".join(str(problem).split()) or repr(problem)
+        remedy = "see `darkbayes doctor`, or set JAX_PLATFORMS=cpu"
+        raise RunError(f"JAX finds no device to compute on ({reason}): {remedy}") from None
+
+
 def show(results: dict, as_json: bool, names: Any = None) -> None:
     """Print results, as JSON or as a table in which methods and metrics have these names."""
     if as_json:

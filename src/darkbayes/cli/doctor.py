@@ -23,6 +23,7 @@ EXTRAS = {
     "serve": (("fastapi", "uvicorn", "onnx", "onnxruntime", "pyarrow", "pillow"), "a student as an HTTP service"),
     "gpu": (("jax-cuda12-plugin",), "computing on NVIDIA's GPUs"),
     "torch": (("torch",), "students as PyTorch modules: export --torch"),
+    "files": (("openpyxl", "duckdb", "pyarrow", "pillow"), "spreadsheets and DuckDB's files"),
     "hmc": (("numpyro",), "NUTS as a teacher, and the paper's small experiments"),
     "flax": (("flax",), "networks that are written in Flax"),
     "cluster": (
@@ -75,8 +76,8 @@ def devices() -> list[str]:
     """Those that JAX computes on, or why it does not."""
     try:
         kinds = [f"{device.platform}: {device.device_kind}" for device in importlib.import_module("jax").devices()]
-    except (ImportError, RuntimeError) as problem:
-        return [f"none: {' '.join(str(problem).split())}"]
+    except Exception as problem:  # JAX raises whatever its plugins stumble over.
+        return [f"none: {' '.join(str(problem).split()) or repr(problem)}"]
     if GPU.exists() and not any(kind.startswith(("gpu", "cuda")) for kind in kinds):
         kinds.append("not used: a GPU of NVIDIA's (pip install 'darkbayes[gpu]')")
     return kinds
@@ -91,9 +92,18 @@ def caches() -> dict[str, dict[str, Any]]:
     bytes_compiled = _size(compiled)
     bytes_data = _size(data) - (bytes_compiled if data in compiled.parents else 0)
     return {
-        "compiled": {"folder": str(compiled), "bytes": bytes_compiled, "most_bytes": MOST_BYTES, "off": why_not()},
+        "compiled": {"folder": str(compiled), "bytes": bytes_compiled, "most_bytes": MOST_BYTES, "off": why_not()}
+        | {"unusable": _unusable(compiled)},
         "data": {"folder": str(data), "bytes": bytes_data},
     }
+
+
+def _unusable(folder: Path) -> str | None:
+    """Why nothing can be kept in a folder, which need not be there yet, if it cannot."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        return f"{there} is not a folder"
+    return None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
 
 
 def _size(folder: Path) -> int:
@@ -136,4 +146,5 @@ def lines() -> Iterator[str]:
     for name, cache in caches().items():
         most = f" of {cache['most_bytes'] / 2**20:.0f}" if "most_bytes" in cache else ""
         off = f", off by {cache['off']}" if cache.get("off") else ""
+        off = off or (f", not used: {cache['unusable']}" if cache.get("unusable") else "")
         yield f"  {name:8} {cache['folder']}, {cache['bytes'] / 2**20:.1f}{most} MB{off}"

@@ -78,7 +78,9 @@ class Fit:
     ignore: Names = ()  # columns to leave out
     number: Names = ()  # columns to read as numbers, whatever they look like
     category: Names = ()  # columns to read as categories
-    date: Names = ()  # columns to read as dates; numbers such as 20210304, or seconds since 1970, too
+    date: Names = ()
+    """columns to read as dates; numbers such as 20210304, days as spreadsheets count them (43833), or seconds since
+    1970, too"""
     text: Names = ()  # columns of free text whose words are to be read, by hashes; left out by default
     decimal: Annotated[str | None, value("MARK", default=False)] = None
     """the decimal mark, a point or a comma; detected by default"""
@@ -186,6 +188,7 @@ class Fit:
         name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
         out = self.out or Path("runs") / name
         check_folder(out, resume=self.resume)
+        common.require_device()
         keep_compiled()
         given = ("activation", "student_hidden", "chains", "effort", "likelihood", "head")
         chosen: Any = {name: getattr(self, name) for name in given} | {"hidden": self.hidden or None}

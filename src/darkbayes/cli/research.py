@@ -63,6 +63,7 @@ class Reproduce:
         from darkbayes.compiled import keep_compiled
 
         common.check_seed(self.seed)
+        common.require_device()
         keep_compiled()
         preset = self.preset or next(iter(paper.EXPERIMENTS[self.experiment].PRESETS))
         name = f"{self.experiment}-{preset}" + (f"-{self.only}" if self.only else "")

@@ -34,7 +34,7 @@ from darkbayes.outcomes.guarantee import rows_needed
 from darkbayes.progress import LOGGER, spoken
 from darkbayes.student import Snapshot, Student
 from darkbayes.tables.cells import arrow
-from darkbayes.tables.columns import Table, frame_of, from_columns
+from darkbayes.tables.columns import Table, frame_of, from_columns, refuse_lazy
 from darkbayes.tables.guessing import Wishes
 from darkbayes.tables.schema import Frame, ImageSchema, TableSchema, schema_from_dict, schema_to_dict
 from darkbayes.types import Data, WeightedData
@@ -114,6 +114,7 @@ class DistilledEstimator(BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         """The columns of `X`, checked as scikit-learn does; when fitting, with `reset`, their names are kept."""
+        refuse_lazy(X, "X")
         least = LEAST_ROWS if reset else 1
         if hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "__arrow_c_stream__")):
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -131,8 +132,9 @@ class DistilledEstimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(len(columns))])
         wishes = Wishes(self.kinds or {}, self.decimal, self.day_first, self.missing) if reset else None
         table = from_columns(dict(zip(names, columns, strict=True)), source="X", wishes=wishes)
+        texts = set() if reset else {column.name for column in self.schema_.categories}
         for name, column in table.columns.items():
-            if column.kind == "number" and np.isinf(column.values).any():
+            if column.kind == "number" and name not in texts and np.isinf(column.values).any():
                 row = int(np.flatnonzero(np.isinf(column.values))[0])
                 raise InvalidInput(f"X holds an infinite number, in row {row} of column {name!r}: correct or remove it")
         return table
@@ -266,6 +268,8 @@ class DistilledEstimator(BaseEstimator):
             The bytes.
         """
         check_is_fitted(self)
+        if not isinstance(backbone, Backbone | None):
+            raise InvalidInput(f"backbone must be one, not {backbone!r}: what is returned are the bytes to write")
         if backbone is None:
             return to_onnx(self._student(), self.params_, self.schema_)
         if backbone.width != self.n_features_in_ or self.schema_.shape != (len(self.schema_.numbers),):

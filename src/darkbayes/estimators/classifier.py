@@ -14,7 +14,7 @@ from darkbayes.errors import InvalidInput
 from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
 from darkbayes.fit import check_weights
 from darkbayes.outcomes import ClassTarget
-from darkbayes.tables.cells import text_of
+from darkbayes.tables.cells import is_missing, text_of
 from darkbayes.tables.inference import infer_inputs
 
 
@@ -154,7 +154,7 @@ def _labels(estimator: Any, X: Any, y: Any) -> np.ndarray:
     if targets.dtype.kind in "fc":
         assert_all_finite(targets, input_name="y")
     else:
-        lost = [row for row, label in enumerate(targets.tolist()) if label is None or label != label]  # NaN.
+        lost = [row for row, label in enumerate(targets.tolist()) if is_missing(label, frozenset())]
         if lost:
             raise InvalidInput(f"y has no label in row {lost[0]}: leave out rows without one")
     check_classification_targets(targets)

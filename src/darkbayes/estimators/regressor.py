@@ -11,9 +11,13 @@ from sklearn.utils import assert_all_finite, check_consistent_length
 from darkbayes.errors import InvalidInput, require_level
 from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
 from darkbayes.fit import infer_schema
-from darkbayes.outcomes import OUTCOMES, NumberTarget
+from darkbayes.outcomes import OUTCOMES, CountTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.columns import from_columns
+from darkbayes.tables.schema import FARTHEST
+
+LIKELIHOODS = (*NumberTarget.likelihoods, *CountTarget.likelihoods)
+"""Those of what it predicts."""
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -87,12 +91,16 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         Returns:
             Itself.
         """
+        if self.likelihood not in (None, *LIKELIHOODS):
+            known = f"one of {', '.join(LIKELIHOODS)}, not {self.likelihood!r}"
+            raise InvalidInput(f"likelihood must be {known}: classes are predicted by DistilledClassifier")
         X, y, weights = counted(X, y, sample_weight)
         table = self._read(X, reset=not self._goes_on())
         values = _numbers(self, X, y)
         if self._goes_on():
             if values.shape[1:] != (len(self._target.names),) * (values.ndim - 1):
                 raise InvalidInput(f"y has shape {values.shape}, but {self._target.name} was learnt: give the same")
+            self._require_similar(values)
             return self._learn(table, values, weights, self.schema_, self._split(table.rows))
         names = target_names(y, values, table)
         columns = from_columns(dict(zip(names, np.atleast_2d(values.T), strict=True))).columns
@@ -104,6 +112,15 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         how: Any = {"chosen": True, "transform": self.target_transform}
         schema, _, self.notes_ = infer_schema(together, names, kind, **rows, **how)
         return self._learn(table, values, weights, schema, split)
+
+    def _require_similar(self, values: np.ndarray) -> None:
+        """Refuse to go on with targets that are nothing like those that were learnt, in whose unit networks speak."""
+        for known, own in zip(self._target.ranges, values.reshape(len(values), -1).T, strict=True):
+            room = FARTHEST * (known["high"] - known["low"])
+            far = own[(own < known["low"] - room) | (own > known["high"] + room)]
+            if len(far):
+                seen = f"{known['low']:g} to {known['high']:g}"
+                raise InvalidInput(f"y holds {far[0]:g}, and {seen} was learnt before: set warm_start=False")
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of each row's target, or the median of one that is modelled by its logarithm.

@@ -72,7 +72,7 @@ def describe_network(kind: str, widths: Sequence[int]) -> str:
         A phrase.
 
     >>> describe_network("mlp", (50,))
-    'hidden layer of 50'
+    'a hidden layer of 50'
     >>> describe_network("cnn", (1, 8, 16, 32))
     'convolutions of 8, 16 channels and a hidden layer of 32'
     """
@@ -80,8 +80,9 @@ def describe_network(kind: str, widths: Sequence[int]) -> str:
         return f"{widths[0]} residual layers of {widths[1]} channels and more"
     if kind == "cnn":
         return f"convolutions of {', '.join(map(str, widths[1:-1]))} channels and a hidden layer of {widths[-1]}"
-    layers = "no hidden layer" if not widths else "hidden layers of " + ", ".join(map(str, widths))
-    return layers.replace("layers", "layer") if len(widths) == 1 else layers
+    if len(widths) == 1:
+        return f"a hidden layer of {widths[0]}"
+    return f"hidden layers of {', '.join(map(str, widths))}" if widths else "no hidden layer"
 
 
 def check_widths(kind: str, widths: Sequence[int]) -> None:

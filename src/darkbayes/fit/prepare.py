@@ -24,6 +24,8 @@ MOST_HELD_OUT = 10_000
 """Rows that are held out at most: more would not make scores more certain, and teach more where they are."""
 LEAST_TRAINED = 5
 """Rows that must be left to learn from."""
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e9
+"""What the heaviest row counts for at least, and any at most: single precision would lose the prior, or other rows."""
 
 
 class Prepared(NamedTuple):
@@ -95,12 +97,12 @@ def check_weights(name: str, values: Any, rows: int, place: Callable[[int], str]
         raise InvalidInput(f"{name} must hold numbers: {problem}") from None
     if weights.shape != (rows,):
         raise InvalidInput(f"{name} has shape {weights.shape}: give one weight for each of {rows:,} rows")
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    bad = np.flatnonzero(~((weights >= 0) & (weights <= MOST_WEIGHT)))
     if len(bad):
         held = "missing" if np.isnan(weights[bad[0]]) else f"{weights[bad[0]]:g}"
-        raise InvalidInput(f"{name} is {held} in {place(int(bad[0]))}: a weight is a finite number, 0 or more")
-    if not weights.any():
-        raise InvalidInput(f"{name} is zero in every row: give some rows a weight above zero")
+        raise InvalidInput(f"{name} is {held} in {place(int(bad[0]))}: a weight is a number from 0 to {MOST_WEIGHT:g}")
+    if not weights.max() >= LEAST_WEIGHT:
+        raise InvalidInput(f"{name} is zero, or next to it, in every row: give some rows a weight of a row or more")
     return weights
 
 

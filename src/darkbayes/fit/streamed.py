@@ -4,6 +4,7 @@ What the columns are, the network, where chains begin and how they are tuned, th
 sample; the rows held out are some of it. Scales and ranges are of all rows that train, and so is what the chains learn.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -114,6 +115,7 @@ def prepare_streamed(
     to be guessed; `head`, which no row depends on, and `how` are what `prepare_table` takes, without weights. What is
     returned has `Prepared.rows`.
     """
+    new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     lock = lock_folder(out)  # As long as this function runs; then the run has it.
     seed, name = how["seed"], ", ".join(Path(name_of(path)).name for path in sources)
@@ -143,9 +145,19 @@ def prepare_streamed(
             held = np.asarray([int(place.rpartition(" ")[2]) for place in prepared.places])
             write_store(folder, packing, batches, held, sample.rows, seed, memory=memory, **noted)
         except InvalidInput as problem:
-            raise InvalidInput(str(problem).replace(", or have such rows left out", "")) from None
+            sampled = len(prepared.places) + len(prepared.train.x)
+            sought = f"classes were found in {sampled:,} rows drawn at random"
+            lacking = f" ({sought}: of one that these lack, leave rows out or call it otherwise)"
+            text = str(problem).replace(", or have such rows left out", "")
+            raise InvalidInput(text + lacking * (sampled < sample.rows)) from None
 
-    store = made_once(out / STORE, made_of, make)
+    try:
+        store = made_once(out / STORE, made_of, make)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if new:
+                out.rmdir()  # Unless something is in it.
+        raise
     prepared, packing = prepared_by(kept_sample(store))
     del lock
     schema, seen = packing.exact(store.totals), store.facts["sample"]["rows"]

@@ -242,8 +242,7 @@ class ClassTarget(Target):
 
     @classmethod
     def strata(cls, columns: Mapping[str, Column]) -> np.ndarray:
-        (column,) = columns.values()
-        return texts_of(column)
+        return texts_of(cls.only(columns)[1])
 
     @property
     def columns(self) -> dict[str, tuple[str, ...] | None]:

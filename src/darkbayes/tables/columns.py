@@ -64,8 +64,7 @@ def from_columns(
     >>> table.columns["size"].values
     array([1. , 2.5, nan])
     """
-    if hasattr(data, "collect"):  # A lazy frame.
-        raise InvalidInput(f"{source} is not computed yet: give it after .collect()")
+    refuse_lazy(data, source)
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         named = [(str(name), data.iloc[:, k]) for k, name in enumerate(data.columns)]
     elif isinstance(data, dict):
@@ -86,6 +85,12 @@ def from_columns(
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"the columns of {source} must be of one length, not {lengths}")
     return guessed_table(dict(named), np.arange(next(iter(lengths.values()), 0)), "index", source, wishes)
+
+
+def refuse_lazy(data: Any, source: str) -> None:
+    """Refuse a frame that is yet to be computed."""
+    if hasattr(data, "collect"):
+        raise InvalidInput(f"{source} is not computed yet: give it after .collect()")
 
 
 def guessed_table(
@@ -187,7 +192,8 @@ def require_columns(wanted: Sequence[str], names: Sequence[str], source: str) ->
     there = set(names)
     lacking = [name for name in wanted if name not in there]
     if lacking:
-        near = list(filter(None, (nearest(name, names) for name in lacking[:SHOWN])))
+        spare = [name for name in names if name not in wanted]
+        near = list(filter(None, (nearest(name, spare) for name in lacking[:SHOWN])))
         hint = f"did you mean {listed(near)}?" if near else f"its columns are {listed(names)}"
         raise InvalidInput(f"{source} has no column{'s' * (len(lacking) > 1)} {listed(lacking)}: {hint}")
 

@@ -4,6 +4,7 @@ A reader gives columns of cells: arrays of arrow where the file knows what they 
 """
 
 import importlib
+import io
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple
 
 from darkbayes.errors import InvalidInput
 from darkbayes.tables.cells import arrow, objects, quoted
-from darkbayes.tables.decoding import decoded, name_of, read_content
+from darkbayes.tables.decoding import decoded, name_of, read_content, unpacked
 
 HEAD = 512  # Bytes that tell what a file is.
+SEEKING = ("parquet", "sqlite", "duckdb")  # Kinds of which parts are read here and there.
 
 
 class Loaded(NamedTuple):
@@ -38,12 +40,18 @@ def kind_of(path: Path) -> str:
     """What a file is by its first bytes: "parquet", "csv", or one of `READERS`; what cannot be read is refused."""
     head = read_content(path, HEAD)
     kind = next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), None)
+    if head[8:12] == b"DUCK":
+        kind = "duckdb"
     if kind is None:
-        if head[8:12] == b"DUCK":
-            return "duckdb"
+        kind = next((kind for mark, kind in _PAGES.items() if head.lstrip().lower().startswith(mark)), None)
+    if kind is None:
         text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff")) and head[2:].replace(b"\0", b"").lstrip()
         return "json" if (utf16 or text)[:1] in (b"{", b"[") else "csv"
+    if kind in SEEKING:
+        with unpacked(path) as (stream, content):
+            if stream is not content:
+                raise InvalidInput(f"{name_of(path)} is compressed, and holds a file for {kind}: unpack it")
     if kind == "archive":
         kind = "xlsx" if b"xl/" in read_content(path) else "an OpenDocument or another office file"
     if kind not in (*READERS, "parquet"):
@@ -62,7 +70,8 @@ def _shown(cell: Any) -> Any:
 def _xlsx(path: Path, sheet: str | None) -> Loaded:
     openpyxl = _optional("openpyxl", path, "spreadsheets")
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        # From its bytes: by a name that does not end in .xlsx, openpyxl reads nothing.
+        book = openpyxl.load_workbook(io.BytesIO(read_content(path)), read_only=True, data_only=True)
     except Exception as problem:  # It raises whatever its parts stumble over.
         raise InvalidInput(
             f"{name_of(path)} cannot be read as a spreadsheet ({problem}): save it again, or as CSV"
@@ -105,7 +114,11 @@ def _json(path: Path, encoding: str | None) -> Loaded:
         if len(inner) == 1 and not any(isinstance(part, list) for name, part in content.items() if name != inner[0]):
             notes, content = [*notes, f"{name_of(path)}: its rows are under {inner[0]!r}"], content[inner[0]]
         elif content and all(isinstance(part, dict) for part in content.values()):
-            content = {name: list(part.values()) for name, part in content.items()}
+            numbered = [all(map(str.isdecimal, names)) for names in (content, next(iter(content.values())))]
+            if numbered == [True, False]:  # A row under each number.
+                content = list(content.values())
+            else:
+                content = {name: list(part.values()) for name, part in content.items()}
         elif content and not any(isinstance(part, list | dict) for part in content.values()):
             content = [content]
     if isinstance(content, dict) and content and all(isinstance(part, list) for part in content.values()):
@@ -154,6 +167,7 @@ def _sqlite(path: Path, query: str | None) -> Loaded:
         base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             text, notes = _asked(path, query, [name for (name,) in base.execute(tables)])
+            base.set_authorizer(_reads_only)
             cursor = base.execute(text)
             rows = cursor.fetchall()
         finally:
@@ -166,12 +180,19 @@ def _sqlite(path: Path, query: str | None) -> Loaded:
     return Loaded(names, _transposed(rows, len(names)), notes)
 
 
+def _reads_only(action: int, *about: str | None) -> int:
+    """What SQLite asks before each thing that a query does."""
+    reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    return sqlite3.SQLITE_OK if action in reading else sqlite3.SQLITE_DENY
+
+
 def _duckdb(path: Path, query: str | None) -> Loaded:
     duckdb = _optional("duckdb", path, "DuckDB's files")
     try:
         with duckdb.connect(str(path), read_only=True) as base:
             shown = base.execute("select table_name from information_schema.tables").fetchall()
             text, notes = _asked(path, query, [name for (name,) in shown])
+            base.execute("set enable_external_access = false")  # A query reads this file, and writes none.
             table = arrow().table(base.sql(text))
     except duckdb.Error as problem:
         raise InvalidInput(f"{name_of(path)}: DuckDB says {str(problem)!r}: correct the query") from None
@@ -222,11 +243,9 @@ _MARKS = {
     b"%PDF": "PDF",
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
-    b"\x80\x04\x95": "a pickle, which may run any code",
-    b"\x80\x05\x95": "a pickle, which may run any code",
+    **{bytes([0x80, protocol]): "a pickle, which may run any code" for protocol in range(2, 6)},
     b"$FL2": "SPSS",
     b"<stata": "Stata",
-    b"<!DOCTYPE": "a web page",
-    b"<html": "a web page",
-    b"<?xml": "XML",
 }
+_PAGES = {b"<!doctype": "a web page", b"<html": "a web page", b"<?xml": "XML"}
+"""How texts begin that are no tables, whatever letters are large."""

@@ -236,6 +236,10 @@ class _Inputs:
             source = dataclasses.replace(source, origin=first, parts=("hour",) if source.clock else PARTS)
         made = {each: self._number(each, part) for each, part in source.spread(values).items()}
         used = {each: number for each, number in made.items() if isinstance(number, Number)}
+        # Those that differ, or the first, which tells by itself where there is none.
+        used = {each: number for each, number in used.items() if number.low < number.high} or dict([*used.items()][:1])
+        for each in list(used)[1:]:
+            used[each] = dataclasses.replace(used[each], flagged=False)
         if not used:
             return "every value is missing" if missing_in(values).all() else "every row has the same value"
         source = source.only(list(used))

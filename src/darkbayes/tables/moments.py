@@ -23,6 +23,10 @@ Piece = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Piece, ...] = ("year", "month", "weekday", "hour", "days")
 DAY = 86_400.0  # Seconds.
 _EPOCH = datetime.datetime(1970, 1, 1)
+_SPREADSHEETS = datetime.datetime(
+    1899, 12, 30
+)  # The day from which spreadsheets count, since their 1900 is a leap year.
+SERIAL = 2_958_466  # The days until the year 10000; as seconds since 1970, lesser numbers would all lie in one month.
 _PIVOT = 69  # Years of two digits from here on are of the last century, as POSIX has it.
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september")
 _MONTHS += ("october", "november", "december")
@@ -53,7 +57,8 @@ def moment_of(value: Any, *, day_first: bool = True, clock: bool = False, number
         value: the cell.
         day_first: whether 3/4/2021 is in April.
         clock: whether cells hold a time of the day alone; then the seconds are those since midnight.
-        numbers: whether numbers are dates too: 20210304, or seconds or milliseconds since 1970.
+        numbers: whether numbers are dates too: 20210304, days as spreadsheets count them, or seconds
+            or milliseconds since 1970.
 
     Returns:
         The seconds; a ValueError says what another cell is.
@@ -85,6 +90,8 @@ def _of_number(value: float) -> float:
     if compact:
         year, month, day = map(int, compact.groups())
         return (datetime.datetime(year, month, day) - _EPOCH).total_seconds()
+    if 0 < value < SERIAL:
+        return (_SPREADSHEETS + datetime.timedelta(days=value) - _EPOCH).total_seconds()
     seconds = value / 1000 if abs(value) >= 1e11 else value
     return (_EPOCH + datetime.timedelta(seconds=seconds) - _EPOCH).total_seconds()
 

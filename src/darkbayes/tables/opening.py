@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from darkbayes.errors import InvalidInput
+from darkbayes.errors import InvalidInput, first_line
 from darkbayes.tables.cells import MISSING, arrow, is_text, plain
 from darkbayes.tables.columns import first_of, listed, require_columns, require_distinct
 from darkbayes.tables.csvfile import BadRow, Block, open_csv
@@ -143,7 +143,7 @@ class ParquetRows(Rows):
     def pieces(self, wanted: Sequence[str], rows: int = ROWS, known: Mapping[str, Any] = _NOTHING) -> Iterator[Piece]:
         start, coded = 1, [name for name, kind in known.items() if isinstance(kind, tuple)]
         with open_parquet(self._source, coded) as file:
-            for batch in file.iter_batches(rows, columns=list(wanted)):
+            for batch in _batches(self._source, file.iter_batches(rows, columns=list(wanted))):
                 lines = np.arange(start, start := start + batch.num_rows)
                 cells = _plain({name: batch.column(name) for name in wanted}, known)
                 yield functools.partial(Part, cells, lines, [], (start - 1) / file.metadata.num_rows)
@@ -267,10 +267,29 @@ def open_parquet(source: Source, coded: Sequence[str] = ()) -> Any:
     """A Parquet file that is open for reading; of `coded` columns each text is kept once."""
     pa = arrow()
     file = pa.BufferReader(source) if isinstance(source, bytes) else source
-    try:
+    with _readable(source):
         return pa.parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False, read_dictionary=list(coded))
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise InvalidInput(f"{name_of(source)} cannot be read as Parquet: {problem}") from None
+
+
+@contextlib.contextmanager
+def _readable(source: Source) -> Iterator[None]:
+    """Where a Parquet file that cannot be read is refused."""
+    try:
+        yield
+    except (arrow().ArrowInvalid, OSError) as problem:
+        raise InvalidInput(
+            f"{name_of(source)} cannot be read as Parquet ({first_line(problem)}): write it again"
+        ) from None
+
+
+def _batches(source: Source, batches: Iterator[Any]) -> Iterator[Any]:
+    """Those of a Parquet file, whose pages are unpacked one after another."""
+    while True:
+        with _readable(source):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def parse_rows(block: Block, width: int, types: dict[int, Any]) -> tuple[Any, np.ndarray, list[BadRow]]:

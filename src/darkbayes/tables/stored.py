@@ -17,6 +17,8 @@ FORMAT, HASH = "format", "sha256"  # Beside the parts of a schema.
 PRESENT_FORMAT = 2
 """Of schemas by this version; those of 0.1 do not say theirs and have no hash."""
 MOST_SIDE = 4096  # Of an image.
+ABOVE_ZERO = ("scale", "reach", "rows", "base")
+ROUNDED = 1e-3  # By which a bound of zero may have been rounded.
 UNIQUE = ("categories", "classes")  # Lists of which no part is there twice.
 ENDLESS = "bounds"  # The one part whose numbers may be infinite: of a guarantee that holds everything.
 MOST = sys.float_info.max
@@ -80,16 +82,21 @@ def _check(part: Any, place: str) -> None:
     """Refuse a part of a schema that has something of another type than it says, or a number that cannot be."""
     kinds = typing.get_type_hints(type(part))
     for field in dataclasses.fields(part):
-        value, where = getattr(part, field.name), f"{place}.{field.name}"
+        value: Any = getattr(part, field.name)
+        where = f"{place}.{field.name}"
         if not _fits(value, kinds[field.name], MOST if field.name != ENDLESS else 2 * MOST):
             raise InvalidInput(f"its {where} is {_shown(value)}, which it cannot be")
-        if field.name == "scale" and not value > 0:
-            raise InvalidInput(f"its {where} is {value}, and no scale is zero or less")
+        if field.name == ENDLESS and not all(bound >= -ROUNDED for bound in value):
+            raise InvalidInput(f"its {where} are {_shown(value)}, and no bound is below zero")
+        if field.name == "high" and not part.low <= value:
+            raise InvalidInput(f"its {where} is {value}, below {place}.low, {part.low}")
         if field.name in UNIQUE and not 0 < len(value) == len(set(value)):
             raise InvalidInput(f"its {where} are none, or one is there twice")
         for number, inner in enumerate(value if isinstance(value, tuple) else (value,)):
             if dataclasses.is_dataclass(inner):
                 _check(inner, f"{where}[{number}]" if isinstance(value, tuple) else where)
+        if field.name in ABOVE_ZERO and isinstance(value, int | float) and value <= 0:
+            raise InvalidInput(f"its {where} is {value}, and no {field.name} is zero or less")
 
 
 def _fits(value: Any, kind: Any, most: float) -> bool:

@@ -1,5 +1,6 @@
 """The page of a fit: of every outcome, of folders that are written by hand and of those that 0.1 has left."""
 
+import json
 import re
 import shutil
 from html import unescape
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from darkbayes.errors import InvalidInput, RunError
-from darkbayes.files import write_arrays
+from darkbayes.files import write_arrays, write_json
 from darkbayes.report import write_figure, write_report
 from darkbayes.report.fitted.folder import read_run
 from report.fitted.folders import every_kind
@@ -228,3 +229,15 @@ def test_an_example_of_several_names_each(folders):
     prediction, truth, *parts = re.findall(r"<td>(.*?)</td>", row)[:4]
     for text in (prediction, truth, *parts):
         assert re.fullmatch(r"price \S.*, income \S.*", text)
+
+
+def test_a_page_with_many_cautions_folds_some(tmp_path):
+    path = every_kind(tmp_path)["regression"]
+    facts = json.loads((path / "fit.json").read_text())
+    facts |= {"leaks": [{"column": f"c{k}", "alone": 0.99, "next": 0.1} for k in range(9)], "trained": 50}
+    write_json(path / "fit.json", facts)
+    write_report(path)
+    assert "Before you rely on it" in text_of(path, folded=False)
+    assert "c8 alone gives" not in text_of(path, folded=False)
+    assert "c8 alone gives" in text_of(path)
+    assert len(text_of(path, folded=False).split()) <= 700

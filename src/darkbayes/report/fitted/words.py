@@ -10,6 +10,7 @@ from darkbayes.outcomes.words.base import HeldOut, Tile
 from darkbayes.outcomes.words.text import listing, percent, short, signed
 from darkbayes.report.fitted.folder import FittedRun
 
+SHOWN = 4  # Cautions that a page shows without being asked; fits rarely have more.
 FEW_TRAINED = 100  # Rows to learn from below which another sample would give another model.
 FEW_HELD_OUT = 100  # Rows held out below which the scores are said to be rough.
 MUCH, LITTLE = 0.5, 0.2  # Shares of doubt from which more rows would help most, and below which they would help little.
