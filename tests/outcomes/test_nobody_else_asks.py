@@ -1,6 +1,7 @@
 """Outside of outcomes/, nobody asks which outcome it is: what differs is a method of a target or a prediction."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ def asks(node: Any) -> bool:
     if called(node) == "hasattr" or (called(node) == "getattr" and len(node.args) > 2):
         return getattr(node.args[1], "value", None) in PARTICULAR
     if called(node) == "get":
-        return bool(node.args) and is_task(node.args[0])
+        return bool(node.args) and (is_task(node.args[0]) or getattr(node.args[0], "value", None) == "probs")
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return any(getattr(part, "attr", "") in ("classes", "probs", "views") for part in ast.walk(node.test))
     if isinstance(node, ast.Subscript):
         return is_task(node.slice)
     if isinstance(node, ast.MatchClass):
@@ -83,7 +86,8 @@ def asks(node: Any) -> bool:
         some = within and isinstance(node.comparators[0], ast.Tuple | ast.List | ast.Set | ast.Dict)
         return bool(
             names_in(*sides) & CLASSES
-            or (within and texts & {"probs", "mean", "rate"})
+            or texts & CLASSES
+            or (within and texts & {"probs", "mean", "rate", "bars", "quantity"})
             or (any(map(is_task, sides)) and (some or (texts and not within)))
             or (isinstance(node.ops[0], ast.Is | ast.IsNot) and getattr(node.left, "attr", "") == "classes")
         )
@@ -93,6 +97,15 @@ def asks(node: Any) -> bool:
 def questions(tree: ast.AST) -> list[int]:
     """The lines that ask for the kind of an outcome."""
     return [getattr(node, "lineno", 0) for node in ast.walk(tree) if asks(node)]
+
+
+def test_the_page_of_the_service_asks_once_which_view_it_has() -> None:
+    """What knows classes or outputs are the views, with what they draw, and none of the rest."""
+    page = (SOURCE / "serve" / "page.html").read_text()
+    before, _, rest = page.partition("/* Density */")
+    _, _, after = rest.partition("const VIEWS = {")
+    for part in (before, after):
+        assert not re.search(r"target\.(classes|names|outputs|most_entropy)|\.probs\b", part)
 
 
 def test_no_file_outside_of_outcomes_asks_which_outcome_it_has() -> None:
@@ -126,6 +139,12 @@ def test_no_file_outside_of_outcomes_asks_which_outcome_it_has() -> None:
         "{}[target.task]",
         "NAMES.get(target.task, 3)",
         "from darkbayes.outcomes.words.classes import VERDICTS",
+        "1 if target.classes else 2",
+        "while len(target.classes) > 2: pass",
+        "1 if p.probs is not None else 2",
+        "'bars' in target.views",
+        "type(target).__name__ == 'ClassTarget'",
+        "p.arrays().get('probs')",
     ],
 )
 def test_a_new_question_would_be_noticed(line: str) -> None:
