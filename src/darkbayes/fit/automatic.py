@@ -127,6 +127,8 @@ class Fitted(NamedTuple):
     """Those given, with all that was chosen filled in."""
     notes: tuple[str, ...]
     """What was chosen of the networks, in words."""
+    lessons: int
+    """Updates that the student made."""
 
     def predict(self, x: Any) -> Any:
         """What the student predicts of the encoded target.
@@ -236,17 +238,17 @@ def fit(
         longer = dataclasses.replace(parts, student=twice)
     ends = None if np.isinf(deadline) else deadline
     state, again, note = taught(parts, longer, distil_key, choices["steps"], weights=weights, deadline=ends, run=keep)
-    notes += (note,) if note else ()
+    notes, lessons = notes + ((note,) if note else ()), lessons * (1 + again)
     draws, params = _kept(state), parts.best(state)
     # One with little time to learn is behind because of that.
     if asked.head is None and options.max_steps is None and "planned" not in choices:
-        lesson = _Lesson(target, posterior, draws, data, queries, other_key, lessons * (1 + again))
+        lesson = _Lesson(target, posterior, draws, data, queries, other_key, lessons)
         student, params, options, words = lesson.by_plainer_head(student, params, options)
         notes += words
     params = sharing.reshaped(student.network, params, x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
     diagnosis = parts.diagnose(state, keep.curve)
-    return Fitted(posterior, student, params, draws, chosen, choices, diagnosis, options, notes)
+    return Fitted(posterior, student, params, draws, chosen, choices, diagnosis, options, notes, lessons)
 
 
 def _filled_in(options: Options, model: Model, target: Target) -> Options:

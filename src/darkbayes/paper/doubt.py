@@ -24,7 +24,7 @@ import numpy as np
 
 import darkbayes as db
 from darkbayes.fit import Options, fit, predicted_by_student, prepare_table, table_queries
-from darkbayes.fit.automatic import PICKS, QUERY_BATCH, UPDATES, make_student, slower
+from darkbayes.fit.automatic import PICKS, QUERY_BATCH, make_student
 from darkbayes.fit.probing import probes, ratios, within
 from darkbayes.outcomes import Prediction
 from darkbayes.paper.common import Row
@@ -89,14 +89,13 @@ def _probed(dataset: str, seed: int, preset: DoubtPreset) -> dict[str, Any]:
         "near": queries.near(),
         "seeking": mix(disagreement(queries, STEPS, SIZE, low, high), queries, SEEKING),
     }
-    updates = round(slower(preset.effort) * UPDATES)
-    student = make_student(schema.target, fitted.options, updates)
+    student = make_student(schema.target, fitted.options, fitted.lessons)
     draws = jax.tree.map(jnp.asarray, fitted.draws)
     teacher = Context(fitted.posterior, draws, jnp.asarray(prepared.train.x))
     students: dict[str, Callable[[Any], Prediction]] = {"student": fitted.predict}
     for other in preset.others:
         key = jax.random.fold_in(jax.random.key(seed), len(other))
-        params = learn_from_draws(student, elsewhere[other], teacher, key, updates, QUERY_BATCH, 2 * PICKS)
+        params = learn_from_draws(student, elsewhere[other], teacher, key, fitted.lessons, QUERY_BATCH, 2 * PICKS)
         students[f"student, {other}"] = partial(predicted_by_student, student, params)
     x = schema.encode(probes(schema, frame, preset.rows))
     believed = fitted.predict_teacher(x)

@@ -23,9 +23,7 @@ Piece = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Piece, ...] = ("year", "month", "weekday", "hour", "days")
 DAY = 86_400.0  # Seconds.
 _EPOCH = datetime.datetime(1970, 1, 1)
-_SPREADSHEETS = datetime.datetime(
-    1899, 12, 30
-)  # The day from which spreadsheets count, since their 1900 is a leap year.
+_SPREADSHEETS = datetime.datetime(1899, 12, 30)  # From where spreadsheets count days: their 1900 is a leap year.
 SERIAL = 2_958_466  # The days until the year 10000; as seconds since 1970, lesser numbers would all lie in one month.
 _PIVOT = 69  # Years of two digits from here on are of the last century, as POSIX has it.
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september")
