@@ -141,7 +141,7 @@ def chains_line(results: dict[str, Any]) -> str:
     >>> chains_line({"diagnostics": {"trial-0/student": good, "trial-1/student": bad}})
     'trial-1/student: the chains have not met; of 6 runs 5 agree, 1 apart'
     >>> chains_line({"diagnostics": {"student": good | {"runs": [{"teacher_error": 0.0123}]}}})
-    'the chains agree; that costs its predictions about 0.012 nats a row'
+    'the chains agree; the error of their average costs predictions about 0.012 nats a row'
     """
     diagnoses = results.get("diagnostics", {})
     if not diagnoses:
@@ -156,7 +156,7 @@ def chains_line(results: dict[str, Any]) -> str:
     counts = sum((Counter(diagnosis["counts"]) for diagnosis in diagnoses.values()), start=Counter())
     line, errors = worst["verdict"]["text"], [run.get("teacher_error") for run in worst.get("runs", [])]
     if len(diagnoses) == len(errors) == 1 and errors[0]:
-        line += f"; that costs its predictions about {errors[0]:.2g} nats a row"
+        line += f"; the error of their average costs predictions about {errors[0]:.2g} nats a row"
     if len(diagnoses) > 1 and worst["verdict"]["code"] == "agree":
         line += f", in the worst of {counts.total()} runs"
     elif len(diagnoses) > 1:

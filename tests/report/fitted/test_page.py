@@ -155,7 +155,7 @@ def test_every_choice_is_said(folders):
         "60 seconds",
         "a note <i>",
         "Its sampler step size 0.02",
-        "Here: the chains agree.",
+        "Here: the chains agree; the error of their average costs predictions about",
     ):
         assert words in text
     assert "held out at random, from each class alike (seed 0)" in text_of(folders["classification"])
