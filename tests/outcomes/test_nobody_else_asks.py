@@ -63,16 +63,45 @@ def is_task(node: ast.AST) -> bool:
     return "task" in (getattr(node, "attr", ""), getattr(node, "id", ""))
 
 
+ASKED = {"classes", "probs", "views", "measure", "held_by"}
+"""Of what differs between outcomes, what may be used outside but decides nothing there."""
+
+
+def decisive(node: Any) -> list[ast.AST]:
+    """The expressions on whose value it hangs what a node does or says."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return [node.test]
+    if isinstance(node, ast.comprehension):
+        return list(node.ifs)
+    if isinstance(node, ast.BoolOp):
+        return list(node.values)
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand] if isinstance(node.op, ast.Not) else []
+    if isinstance(node, ast.Match):
+        return [node.subject]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    return list(node.args) if called(node) == "bool" else []
+
+
 def asks(node: Any) -> bool:
     """Whether a node asks for the kind of an outcome."""
+    if any(getattr(part, "attr", "") in ASKED for test in decisive(node) for part in ast.walk(test)):
+        return True
+    if isinstance(node, ast.Match):
+        return any(map(is_task, ast.walk(node.subject)))
+    if isinstance(node, ast.Attribute):
+        return is_task(node.value) and hasattr(str, node.attr)
+    if isinstance(node, ast.Try):
+        tried = {part.attr for line in node.body for part in ast.walk(line) if isinstance(part, ast.Attribute)}
+        caught = [handler.type for handler in node.handlers if handler.type is not None]
+        return bool(tried & PARTICULAR and {"AttributeError", "TypeError"} & names_in(*caught))
     if called(node) in ("isinstance", "issubclass"):
         return bool(names_in(*node.args[1:]) & CLASSES)
     if called(node) == "hasattr" or (called(node) == "getattr" and len(node.args) > 2):
         return getattr(node.args[1], "value", None) in PARTICULAR
     if called(node) == "get":
         return bool(node.args) and (is_task(node.args[0]) or getattr(node.args[0], "value", None) == "probs")
-    if isinstance(node, ast.If | ast.IfExp | ast.While):
-        return any(getattr(part, "attr", "") in ("classes", "probs", "views") for part in ast.walk(node.test))
     if isinstance(node, ast.Subscript):
         return is_task(node.slice)
     if isinstance(node, ast.MatchClass):
@@ -82,14 +111,15 @@ def asks(node: Any) -> bool:
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         texts = {side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)}
-        within = isinstance(node.ops[0], ast.In | ast.NotIn)
+        sets = [getattr(each, "value", None) for side in sides if isinstance(side, ast.Set) for each in side.elts]
+        within = not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot)
         some = within and isinstance(node.comparators[0], ast.Tuple | ast.List | ast.Set | ast.Dict)
         return bool(
             names_in(*sides) & CLASSES
             or texts & CLASSES
-            or (within and texts & {"probs", "mean", "rate", "bars", "quantity"})
+            or (within and {*texts, *sets} & {"probs", "mean", "rate", "bars", "quantity"})
             or (any(map(is_task, sides)) and (some or (texts and not within)))
-            or (isinstance(node.ops[0], ast.Is | ast.IsNot) and getattr(node.left, "attr", "") == "classes")
+            or (within and texts and {"likelihoods", "heads"} & names_in(*node.comparators))
         )
     return False
 
@@ -145,6 +175,17 @@ def test_no_file_outside_of_outcomes_asks_which_outcome_it_has() -> None:
         "'bars' in target.views",
         "type(target).__name__ == 'ClassTarget'",
         "p.arrays().get('probs')",
+        "match target.task:\n  case 'counts': pass",
+        "target.classes or 3",
+        "bool(target.classes)",
+        "[t for t in targets if t.classes]",
+        "target.views[0] == 'quantity'",
+        "'softmax' in target.likelihoods",
+        "target.measure == 'bits'",
+        "target.held_by != 'sets of classes'",
+        "target.task.startswith('class')",
+        "try: p.probs\nexcept AttributeError: pass",
+        "p.arrays().keys() >= {'rate'}",
     ],
 )
 def test_a_new_question_would_be_noticed(line: str) -> None:

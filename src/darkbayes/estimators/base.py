@@ -288,16 +288,10 @@ class DistilledEstimator(BaseEstimator):
             path: the file.
         """
         check_is_fitted(self)
-        settings = self.get_params()
-        if not isinstance(settings["random_state"], Integral):
-            settings["random_state"] = None  # A generator is no part of what was learnt.
-        settings["callbacks"] = None  # Nor are functions.
-        if isinstance(settings.get("class_weight"), dict):
-            settings["class_weight"] = list(settings["class_weight"].items())  # Whose names need not be texts.
         about = {
             "class": type(self).__name__,
             "version": __version__,
-            "settings": settings,
+            **self._stored(),
             "names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
             "features": self.n_features_in_,
             "schema": schema_to_dict(self.schema_),
@@ -307,13 +301,21 @@ class DistilledEstimator(BaseEstimator):
             "diagnosis": self.diagnosis_,
             "draws": len(jax.tree.leaves(self.draws_)[0]),
         }
-        if hasattr(self, "classes_"):
-            values = self.classes_.tolist()
-            if not all(isinstance(value, str | bool | int | float) for value in values):
-                raise InvalidInput(f"the classes {values} cannot be saved without pickle: use strings or numbers")
-            about |= {"classes": values, "classes_type": self.classes_.dtype.str}
         weights = named_leaves({"student": self.params_, "draws": self.draws_})
         write_arrays(Path(path), weights, {ESTIMATOR: json.dumps(about, default=lambda value: value.item())})
+
+    def _stored(self) -> dict[str, Any]:
+        """The settings, and what else is an estimator's own, as JSON has them."""
+        settings = self.get_params()
+        if not isinstance(settings["random_state"], Integral):
+            settings["random_state"] = None  # A generator is no part of what was learnt.
+        settings["callbacks"] = None  # Nor are functions.
+        return {"settings": settings}
+
+    @classmethod
+    def _restored(cls, about: dict[str, Any]) -> Self:
+        """An estimator of what `_stored` returned."""
+        return cls(**_with_tuples(about["settings"]))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -332,10 +334,7 @@ class DistilledEstimator(BaseEstimator):
         if about.get("class") != cls.__name__:
             holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
             raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")
-        settings = _with_tuples(about["settings"])
-        if isinstance(settings.get("class_weight"), tuple):
-            settings["class_weight"] = dict(settings["class_weight"])
-        made = cls(**settings)
+        made = cls._restored(about)
         made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
         # Version 0.1 had no choice of networks, and the last of today's heads; students had one activation for longer.
         old = about["settings"] | {"activation": "relu", "head": made.schema_.target.heads[-1]}
@@ -346,8 +345,6 @@ class DistilledEstimator(BaseEstimator):
         if about["names"] is not None:
             made.feature_names_in_ = np.asarray(about["names"], object)
         made.notes_, made.choices_, made.diagnosis_ = about["notes"], about["choices"], about["diagnosis"]
-        if "classes" in about:
-            made.classes_ = np.asarray(about["classes"], about["classes_type"])
         weights = restored_arrays([path], made._like(about["draws"]))
         if weights is None:
             raise RunError(f"{path} holds weights that do not fit what it says of itself: save the estimator again")

@@ -75,6 +75,22 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
             schema = dataclasses.replace(schema, target=target)
         return self._learn(table, np.asarray(schema.target.classes, object)[codes], weights, schema, split)
 
+    def _stored(self) -> dict[str, Any]:
+        labels, stored = self.classes_.tolist(), super()._stored()
+        if not all(isinstance(label, str | bool | int | float) for label in labels):
+            raise InvalidInput(f"the classes {labels} cannot be saved without pickle: use strings or numbers")
+        if isinstance(self.class_weight, dict):
+            stored["settings"]["class_weight"] = list(self.class_weight.items())  # Whose names need not be texts.
+        return stored | {"classes": labels, "classes_type": self.classes_.dtype.str}
+
+    @classmethod
+    def _restored(cls, about: dict[str, Any]) -> Self:
+        made = super()._restored(about)
+        if isinstance(made.class_weight, tuple):
+            made.class_weight = dict(made.class_weight)
+        made.classes_ = np.asarray(about["classes"], about["classes_type"])
+        return made
+
     def _codes(self, labels: np.ndarray) -> np.ndarray:
         """The number of each label in `classes_`."""
         unknown, known = labels[~np.isin(labels, self.classes_)].tolist(), self.classes_.tolist()

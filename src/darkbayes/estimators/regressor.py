@@ -11,12 +11,12 @@ from sklearn.utils import assert_all_finite, check_consistent_length
 from darkbayes.errors import InvalidInput, require_level
 from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
 from darkbayes.fit import infer_schema
-from darkbayes.outcomes import OUTCOMES, CountTarget, NumberTarget
+from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
 from darkbayes.tables.columns import from_columns
 from darkbayes.tables.schema import FARTHEST
 
-LIKELIHOODS = (*NumberTarget.likelihoods, *CountTarget.likelihoods)
+LIKELIHOODS = OUTCOMES.likelihoods(ClassTarget)
 """Those of what it predicts."""
 
 

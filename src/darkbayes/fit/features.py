@@ -52,7 +52,7 @@ def prepare_features(
         What `fit_folder` takes.
     """
     train, held = hold_out(len(files.labels), held_out, seed, files.labels)
-    target = ClassTarget("class", files.classes, "integer" if files.numbered else "text")
+    target = ClassTarget.of_folders(files.classes, files.numbered)
     # Pixels are scaled within the backbone.
     schema = ImageSchema(*backbone.shape, 0.0, 1.0, target, crop=True)
     values = image_features(files, backbone, schema, folder, quiet=quiet)

@@ -258,7 +258,7 @@ def prepare_images(folder: ImageFolder, root: Path, *, held_out: float = 0.2, se
         What `fit_folder` takes.
     """
     train, held = hold_out(len(folder.labels), held_out, seed, folder.labels)
-    target = ClassTarget("class", folder.classes, "integer" if folder.numbered else "text")
+    target = ClassTarget.of_folders(folder.classes, folder.numbered)
     schema = infer_image_schema(folder, target, train)
     data = [
         as_data(schema.encode(folder.images[rows]), target.encode(folder.labels[rows])) if len(rows) else None

@@ -367,6 +367,11 @@ class Outcomes:
     def tasks(self) -> tuple[str, ...]:
         return (AUTO, *sorted({kind.task for kind in self.kinds}))
 
+    def likelihoods(self, *without: type[Target]) -> tuple[str, ...]:
+        """Those of all outcomes, some left out."""
+        kinds = [kind for kind in self.kinds if kind not in without]
+        return tuple(dict.fromkeys(name for kind in kinds for name in kind.likelihoods))
+
     def kind(
         self, columns: Mapping[str, Column], task: str, notes: list[str], likelihood: str | None = None
     ) -> type[Target]:
@@ -380,8 +385,7 @@ class Outcomes:
         if likelihood is not None and task == AUTO:
             candidates = [kind for kind in candidates if likelihood in kind.likelihoods]
             if not candidates:
-                known = dict.fromkeys(name for kind in self.kinds for name in kind.likelihoods)
-                raise InvalidInput(f"likelihood must be one of {', '.join(known)}, not {likelihood!r}")
+                raise InvalidInput(f"likelihood must be one of {', '.join(self.likelihoods())}, not {likelihood!r}")
         reasons = {kind: reason for kind in candidates if (reason := kind.suits(columns)) is not None}
         if reasons:
             kind, reason = next(iter(reasons.items()))

@@ -192,6 +192,11 @@ class ClassTarget(Target):
     held_by: ClassVar[str] = "sets"
 
     @classmethod
+    def of_folders(cls, names: tuple[str, ...], numbered: bool) -> "ClassTarget":
+        """What is predicted of images that lie in a folder for each class, whose names are all numbers or not."""
+        return cls("class", names, "integer" if numbered else "text")
+
+    @classmethod
     def suits(cls, columns: Mapping[str, Column]) -> str | None:
         """Text and truth values are classes; so are whole numbers that are few, without a gap from 0 or 1, or two."""
         if len(columns) > 1:
