@@ -182,3 +182,22 @@ def test_a_name_says_what_it_stands_for(folder):
         assert not names_given(ast.parse(path.read_text("utf-8"))) & vague, path
     for path in (ROOT / folder).rglob("*.html"):
         assert not re.search(r"\b(of|found|told) (=>|=) ", path.read_text("utf-8")), path
+
+
+TEXTS_OF_COMMANDS = ("cli", "paper", "report", "serve/gate.py")
+"""What speaks to those who typed a command: the command line, its experiments, its pages and its service."""
+
+
+def test_words_of_the_command_line_stay_in_it():
+    source, said = ROOT / "src" / "darkbayes", []
+    for path in sorted(source.rglob("*.py")):
+        place, tree = path.relative_to(source).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+        if place.startswith(TEXTS_OF_COMMANDS):
+            continue
+        spoken = [
+            text for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Raise) for text in ast.walk(node)
+        ]
+        spoken += [node.value for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        texts = [node.value for node in spoken if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        said += [f"{place}: {text}" for text in texts if re.search(r"(^|[\s(:])--[a-z]", text)]
+    assert said == []

@@ -95,7 +95,7 @@ class Scores:
         """Every score by name, with its standard error over the rows where that is known."""
         number = self._number
         if not number:
-            raise InvalidInput(f"there is no row with {self._target} to score: is it empty everywhere?")
+            raise InvalidInput(f"no row has a value of {self._target}, so nothing can be scored: is the column empty?")
         result = {}
         for name, sums in self._sums.items():
             if name not in self._root:

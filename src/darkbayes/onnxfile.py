@@ -257,10 +257,10 @@ def _check_constant(constant: Message) -> None:
     if kind not in ELEMENTS:
         raise InvalidInput(f"its constant {name!r} is of the type {kind}, which no student has")
     if set(constant) - {1, 2, 6, 8, 9, 12, 14}:
-        raise InvalidInput(f"its constant {name!r} is stored as no student's is")
+        raise InvalidInput(f"its constant {name!r} is stored in a way that no student uses")
     shape, dtype = constant.integers(1), ELEMENTS[kind]
     if len(shape) > MOST_AXES or min(shape, default=0) < 0:
-        raise InvalidInput(f"its constant {name!r} has the shape {shape}, which none can have")
+        raise InvalidInput(f"its constant {name!r} has the invalid shape {shape}")
     stored = (constant[9] or [b""])[-1]
     if not isinstance(stored, bytes):
         raise InvalidInput(NUMBER)
@@ -289,7 +289,7 @@ def _properties(model: Message, *, sealed: bool) -> dict[str, str]:
     pairs = [(pair.text(1), pair.text(2)) for pair in model.inner(14)]
     properties = dict(pairs)
     if len(properties) < len(pairs):
-        raise InvalidInput("it says the same thing of itself twice")
+        raise InvalidInput("its metadata has a key twice")
     version = properties.get(VERSION)
     if version is None or not re.match(r"\d+\.\d+", version):
         raise InvalidInput("it does not say which version of darkbayes wrote it, and is none that `export` wrote")

@@ -42,7 +42,7 @@ WAITING, TOGETHER = "darkbayes waits at ", "darkbayes has found all processes"
 """What a process tells the one that reads its output, before it looks for the others and after it has found them."""
 _READ: list[bool] = []
 """Whether somebody reads it: not empty."""
-AGAIN = "start all of them again; with a folder they go on from the last checkpoint (--resume)"
+AGAIN = "start all of them again; with a folder and resume they go on from the last checkpoint"
 
 
 def join(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
@@ -61,12 +61,12 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     if coordinator is not None:
         numbers = {name: _number(name, given) for name, given in numbers.items()}
         if (parts := re.fullmatch(r".+:(\d+)", coordinator)) is None or not 0 < int(parts[1]) <= MOST_PORT:
-            raise InvalidInput(f"--coordinator {coordinator} is not an address: write HOST:PORT, as in 10.0.0.1:1234")
+            raise InvalidInput(f"coordinator {coordinator} is not an address: write HOST:PORT, as in 10.0.0.1:1234")
     number, count = numbers["process"], numbers["processes"]
     if count is not None and count < 1:
-        raise InvalidInput(f"--processes must be 1 or more, not {count}")
+        raise InvalidInput(f"processes must be 1 or more, not {count}")
     if number is not None and count is not None and not 0 <= number < count:
-        raise InvalidInput(f"--process {number} of --processes {count}: count from 0 to {count - 1}")
+        raise InvalidInput(f"process {number} of {count} processes: count from 0 to {count - 1}")
     if coordinator is not None and number:
         _reach(coordinator)
     # Else a process that is told to end (SIGTERM) would note it and go on.
@@ -77,7 +77,7 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
     try:
         jax.distributed.initialize(coordinator, count, number, heartbeat_timeout_seconds=HEARTBEAT, **waits)
     except (ValueError, TypeError, OSError, RuntimeError) as problem:
-        remedy = "start it by srun, mpirun or as a JobSet, or give --coordinator HOST:PORT --processes N --process I"
+        remedy = "start it by srun, mpirun or as a JobSet, or give coordinator (HOST:PORT), processes and process"
         raise InvalidInput(f"this process does not find the others ({first_line(problem)}): {remedy}") from problem
     _tell_reader(TOGETHER)
 
@@ -90,7 +90,7 @@ def _number(name: str, given: int | None) -> int | None:
     try:
         return int(said[0])
     except ValueError:
-        raise InvalidInput(f"{said[0]!r} in the environment is not a number: give --{name}") from None
+        raise InvalidInput(f"{said[0]!r} in the environment is not a number: give {name}") from None
 
 
 def _reach(coordinator: str) -> None:
@@ -103,7 +103,7 @@ def _reach(coordinator: str) -> None:
             return
         except OSError as problem:
             if time.monotonic() > until:
-                reached = f"nobody answers at --coordinator {coordinator} within {PATIENCE} s ({problem})"
+                reached = f"nobody answers at coordinator {coordinator} within {PATIENCE} s ({problem})"
                 raise RunError(f"{reached}: start process 0 there, and let its port be reached") from problem
             time.sleep(0.2)
 

@@ -386,7 +386,7 @@ def check_folder(path: Path, *, resume: bool) -> bool:
     if not (path / "config.json").exists():
         raise RunError(f"{path} is not empty and holds no run: choose another folder")
     if not resume:
-        raise RunError(f"{path} already holds a run: continue it (--resume), or choose another folder")
+        raise RunError(f"{path} already holds a run: resume it, or choose another folder")
     return True
 
 

@@ -91,7 +91,7 @@ class Shipped:
         except Exception as problem:  # onnxruntime's own errors share no other base; shapes that do not fit have many.
             raise InvalidInput(f"it cannot predict a row without values ({first_line(problem)})") from None
         if any(len(column) != 1 for column in answers.values()):
-            raise InvalidInput("it answers with another number of rows than it is asked about")
+            raise InvalidInput("it returns another number of rows than it is given")
 
     def predict(self, inputs: Frame | np.ndarray) -> Prediction:
         """What the student predicts, in the target's own unit.

@@ -91,7 +91,7 @@ FILES = {
     ),
     "a strange delimiter": (
         table().replace(",", ":"),
-        "data.csv has no column 'y', and one column alone, 'a:b:y': if something separates several in there, say what "
+        "data.csv has no column 'y'; its only one is 'a:b:y': if these are several columns, say what separates them "
         "(--delimiter)",
     ),
     "no header": (
@@ -228,7 +228,7 @@ ARGUMENTS = {
     ),
     "a folder of another run": (
         ["--target", "y", "--out", "run"],
-        "run already holds a run: continue it (--resume), or choose another folder",
+        "run already holds a run: resume it, or choose another folder",
     ),
     "another run to resume": (
         ["--target", "y", "--out", "run", "--resume"],
@@ -396,7 +396,7 @@ def test_columns_and_categories_unseen_at_fit_time_are_told_and_passed_over(hous
     (tmp_path / "new.csv").write_text(HOUSES.replace("price", "garden").replace("red", "mauve"))
     cli.main(["predict", str(houses), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")])
     message = capsys.readouterr().err
-    assert "not there when the model was fitted, and not read: 'garden'" in message
+    assert "columns that the model does not know are ignored: 'garden'" in message
     assert "'colour': 1 cell holds a category that the model does not know: 'mauve'" in message
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
@@ -429,7 +429,7 @@ def test_nothing_to_predict_or_to_score_is_refused(houses, tmp_path, refused):
     (tmp_path / "new.csv").write_text(HOUSES.splitlines()[0] + "\n")
     assert "new.csv has the names of 5 columns, but no rows" in refused("predict", houses, "new.csv", "--quiet")
     (tmp_path / "new.csv").write_text(HOUSES.replace(",20\n", ",\n").replace(",22\n", ",\n"))
-    assert "there is no row with 'price' to score" in refused("evaluate", houses, "new.csv", "--quiet")
+    assert "no row has a value of 'price'" in refused("evaluate", houses, "new.csv", "--quiet")
 
 
 def test_exports_that_exclude_each_other_are_refused(houses, refused):

@@ -133,7 +133,7 @@ def test_a_folder_that_holds_a_run_is_refused(finished, capsys):
     with pytest.raises(SystemExit) as stop:
         reproduce(experiment, out)
     assert stop.value.code == 2
-    assert "already holds a run: continue it (--resume)" in capsys.readouterr().err
+    assert "already holds a run: resume it" in capsys.readouterr().err
 
 
 def test_a_report_of_no_run_is_refused(tmp_path, capsys):

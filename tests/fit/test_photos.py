@@ -117,7 +117,7 @@ def test_a_fit_by_convolutions_leaves_a_file_that_predicts_the_same(photos, tmp_
     short = dataclasses.replace(SHORT, hidden=None, student_hidden=Options.student_hidden)
     options, note = for_images(short, prepared.train.x.shape[1:], 48)
     assert (options.network, options.hidden) == ("cnn", (1, 8, 16, 32))
-    assert note == "the network is a CNN (small enough for a CPU to sample; --network chooses another)"
+    assert note == "the network is a CNN (small enough for a CPU to sample; another may be named)"
     options = dataclasses.replace(options, hidden=(1, 2, 4), student_hidden=(1, 4, 4))
     out = tmp_path / "run"
     fit_folder(prepared, {"source": "pets", "sha256": "", "seed": 1}, options, 1, out, resume=False, quiet=True)

@@ -72,7 +72,9 @@ def test_what_is_kept_is_a_share_of_means_and_told_where_a_teacher_gains() -> No
 
 def test_many_methods_are_the_rows_of_a_table() -> None:
     names = [f"m{k}" for k in range(12)]
-    rows = [{"method": n, "metric": "rmse", "mean": 1.0, "se": None, "trials": 1, "dataset": d} for d in "ab" for n in names]
+    rows = [
+        {"method": n, "metric": "rmse", "mean": 1.0, "se": None, "trials": 1, "dataset": d} for d in "ab" for n in names
+    ]
     (table,) = pivot({"rows": rows}, names=presentation("teachers").names)
     assert table.header == ["method", "a", "b"]
     assert [row[0] for row in table.rows] == names

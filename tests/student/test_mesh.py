@@ -97,7 +97,7 @@ def test_students_that_take_over_draws_stay_whole_on_every_device(divided):
 def test_those_who_are_left_are_told_of_a_lost_process(folder):
     lost = (folder / "lost").read_text()
     assert lost.startswith("process 0 has lost touch with another of the 2 processes (")
-    assert lost.endswith("with a folder they go on from the last checkpoint (--resume)")
+    assert lost.endswith("with a folder and resume they go on from the last checkpoint")
 
 
 def test_chains_on_a_mesh_have_the_law_of_the_posterior(divided, z_scores):

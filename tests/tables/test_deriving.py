@@ -198,8 +198,8 @@ def test_what_counts_as_missing_in_text_is_told_and_can_be_said(source, missing,
     # What is missing in a column of numbers is no number, whatever it means elsewhere.
     assert [(column.name, column.flagged) for column in inferred.schema.numbers] == [("size", True)]
     said = {"country": "'NA' (15 cells)", "grade": "'None' (20 cells), '-' (20 cells)", "paid": "'?' (20 cells)"}
-    where = ((name, f"is taken to be missing where it says {texts}") for name, texts in said.items())
-    notes = [] if missing is not None else [f"{name!r} {what}, which is a guess (missing)" for name, what in where]
+    guesses = [f"{name!r}: {texts} read as missing, which is a guess (missing)" for name, texts in said.items()]
+    notes = [] if missing is not None else guesses
     assert [note for note in inferred.notes if note.endswith("(missing)")] == notes
     # Whoever reads by the schema, stored and restored, reads the same, and needs to be told nothing.
     schema = schema_from_dict(json.loads(json.dumps(schema_to_dict(inferred.schema))))
@@ -227,9 +227,7 @@ def test_what_counts_as_missing_is_told_of_columns_that_somebody_chose_and_of_ta
     assert sum("which is a guess (missing)" in note for note in notes) == 3
     inferred = infer_schema(from_columns(GRADED.drop(columns="y")), "country")
     assert inferred.schema.target.classes == ("DE", "FR")
-    assert (
-        "'country' is taken to be missing where it says 'NA' (15 cells), which is a guess (missing)" in inferred.notes
-    )
+    assert "'country': 'NA' (15 cells) read as missing, which is a guess (missing)" in inferred.notes
     inferred = infer_schema(from_columns(GRADED.drop(columns="y"), wishes=Wishes(missing=())), "country")
     assert inferred.schema.target.classes == ("DE", "FR", "NA")
 

@@ -61,7 +61,7 @@ def test_a_csv_file_and_a_parquet_file_give_the_columns_of_the_schema(tmp_path):
         assert (places, batches.unit, batches.num_rows, batches.num_bad) == (lines, unit, 3, 0)
     assert read_batches(tmp_path / "t.csv", SCHEMA).notes == []
     assert batches.notes == [
-        "not there when the model was fitted, and not read: 'a.b'",
+        "columns that the model does not know are ignored: 'a.b'",
         "'new' is missing in 1 row, which it never was before: it counts as none of the categories",
     ]
 
@@ -156,7 +156,7 @@ def test_extra_columns_and_unknown_categories_are_noted_and_predicted():
     frame, _ = together(batches)
     assert frame["colour"] == ["green", "red", "pink"]
     assert batches.notes == [
-        "not there when the model was fitted, and not read: 'shop'",
+        "columns that the model does not know are ignored: 'shop'",
         "'colour': 2 cells hold categories that the model does not know: 'green', 'pink'",
         "'new': 1 cell holds a category that the model does not know: 'perhaps'",
     ]

@@ -189,11 +189,11 @@ def fetch(dataset: Dataset, *, folder: Path | str | None = None, offline: bool =
                 tried.append(f"{source}: {problem}")
     if len(contents) < len(dataset.files):
         names = ", ".join(f"{file.name}.gz" for file in dataset.files)
-        remedy = f"put {names} into {place}, or name the folder that has them by folder= (--folder); "
+        remedy = f"put {names} into {place}, or name the folder that has them (folder); "
         remedy += "DARKBAYES_DATA sets another cache"
         if dataset.ships and place == SHIPPED:
             remedy = "install darkbayes anew"
-        raise DataError("\n  ".join([f"{dataset.name} cannot be had:", *tried, f"What to do: {remedy}"]))
+        raise DataError("\n  ".join([f"{dataset.name} could not be obtained:", *tried, f"What to do: {remedy}"]))
     paths = tuple(path for file in dataset.files if (path := _candidate(place, file)))
     return Fetched({file.name: contents[file] for file in dataset.files}, paths, " and ".join(served))
 

@@ -158,7 +158,7 @@ def load_backbone(
         model = _mergeable(whole, output)
         axes = {4: (2, 3), 3: (1,)}.get(wanted.ndim, ())
         if wanted.ndim < 2 or wanted.ndim > 4 or wanted.dtype != np.float32:
-            remedy = "name another value of the graph (--backbone-output)"
+            remedy = "name another value of the graph as its output"
             raise InvalidInput(f"its output {output!r} is {wanted.dtype} of shape {wanted[:1].shape}: {remedy}")
         width = wanted.shape[1] if wanted.ndim != 3 else wanted.shape[2]
         backbone = Backbone(name, shape, center, scale, output, width, model, axes)
@@ -239,7 +239,7 @@ def _output(graph: Any, output: str | None) -> str:
     names = [value.name for value in graph.output]
     if output is None:
         if len(names) > 1:
-            raise InvalidInput(f"it has {len(names)} outputs ({', '.join(names)}): name one (--backbone-output)")
+            raise InvalidInput(f"it has {len(names)} outputs ({', '.join(names)}): name one as the output")
         return names[0]
     known = [name for node in graph.node for name in node.output]
     if output not in known:
@@ -260,7 +260,7 @@ def _features(content: bytes, output: str, images: np.ndarray) -> np.ndarray:
         parts = [np.asarray(session.run([output], {name: image[None]})[0]) for image in images]
     except Exception as problem:  # onnxruntime's own errors share no other base.
         size = " x ".join(map(str, images.shape[2:]))
-        remedy = "name the size that it is for (--backbone-size)"
+        remedy = "name the size of the images that it is for"
         raise InvalidInput(f"it does not run on images of {size} pixels ({first_line(problem)}): {remedy}") from None
     return np.concatenate(parts)
 
@@ -358,7 +358,7 @@ def _check(backbone: Backbone, images: np.ndarray, wanted: np.ndarray) -> None:
         from darkbayes.export.graph import OPSET
 
         remedy = f"export it with a batch of any length (dynamic_axes), and opset_version={OPSET}"
-        raise InvalidInput(f"it computes something else for several images at once than for each: {remedy}")
+        raise InvalidInput(f"its features of several images at once are not those of each by itself: {remedy}")
 
 
 def _listed(numbers: Sequence[float]) -> str:

@@ -69,7 +69,7 @@ def export_folder(
     student, params, schema = load_folder(folder)
     path = out or folder / f"student{'-int8' if int8 else ''}{SUFFIXES[kind]}"
     if path.is_dir():
-        raise InvalidInput(f"--out {path} is a folder: name a file")
+        raise InvalidInput(f"{path} is a folder: name a file")
     if path.suffix.lower() != SUFFIXES[kind]:
         raise InvalidInput(f"{path} does not end in {SUFFIXES[kind]}: name a file that does")
     whole = "backbone" in read_json(folder / "fit.json")
@@ -110,7 +110,7 @@ def _export_int8(folder: Path, content: bytes, schema: Any, path: Path, on: Path
     if schema.target.guarantee is not None:
         size += "; its guarantee was calibrated with weights in full precision; evaluate shows what is left of it"
     if loss is None:
-        return [size, "what this loses was not measured as it was fitted: measure it with --on FILE"]
+        return [size, "what this loses was not measured as it was fitted: give labelled rows to measure it on"]
     where = "the rows held out" if on is None else on
     return [size, f"log likelihood a row on {where}: {'lower' if loss >= 0 else 'higher'} by {abs(loss):.2g} nats"]
 

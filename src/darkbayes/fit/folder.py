@@ -186,13 +186,13 @@ def guarantee_level(asked: str, held_out: int) -> float | None:
     if asked in ("auto", "none"):
         return LEVEL if asked == "auto" and held_out >= LEAST_CALIBRATING else None
     try:
-        level = require_level("--guarantee", float(asked))
+        level = require_level("guarantee", float(asked))
     except ValueError:
-        raise InvalidInput(f"--guarantee must be a share such as 0.9, auto or none, not {asked}") from None
+        raise InvalidInput(f"guarantee must be a share such as 0.9, auto or none, not {asked}") from None
     if held_out < (needed := rows_needed(level)):
         few = f"needs {needed:,} rows that are held out to calibrate it, and there are {held_out:,}"
-        remedy = "give more rows, a larger share (--held-out) or a lower level"
-        raise InvalidInput(f"--guarantee {asked} {few}: {remedy}")
+        remedy = "give more rows, hold out a larger share, or ask for a lower level"
+        raise InvalidInput(f"guarantee {asked} {few}: {remedy}")
     return level
 
 

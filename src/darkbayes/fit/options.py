@@ -100,7 +100,7 @@ def for_images(options: Options, shape: tuple[int, ...], images: int, network: s
     hidden, student = options.hidden, options.student_hidden
     if usual := usual_widths(kind, shape):
         hidden, student = hidden or usual[0], usual[1] if student == Options.student_hidden else student
-    note = f"the network is {ARTICLES[kind]} ({why}; --network chooses another)"
+    note = f"the network is {ARTICLES[kind]} ({why}; another may be named)"
     own: Any = {"hidden": hidden, "student_hidden": student, "prior": options.prior or IMAGE_PRIOR}
     return dataclasses.replace(options, network=kind, **own), note
 

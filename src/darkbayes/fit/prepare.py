@@ -102,7 +102,7 @@ def check_weights(name: str, values: Any, rows: int, place: Callable[[int], str]
         held = "missing" if np.isnan(weights[bad[0]]) else f"{weights[bad[0]]:g}"
         raise InvalidInput(f"{name} is {held} in {place(int(bad[0]))}: a weight is a number from 0 to {MOST_WEIGHT:g}")
     if not weights.max() >= LEAST_WEIGHT:
-        raise InvalidInput(f"{name} is zero, or next to it, in every row: give some rows a weight of a row or more")
+        raise InvalidInput(f"{name} is zero, or almost, in every row: give some rows a weight of at least 1")
     return weights
 
 
@@ -227,7 +227,7 @@ def _balanced(values: np.ndarray, targets: Sequence[str], kind: type[Target]) ->
     """What each row counts for where all classes count alike, and rows for one on average."""
     strata = kind.strata(dict.fromkeys(targets, Column("text", values)))
     if strata is None:
-        raise InvalidInput(f"weights of classes need classes, and {', '.join(targets)!r} has none ({kind.task})")
+        raise InvalidInput(f"class weights need classes, but {', '.join(targets)!r} has none ({kind.task})")
     _, codes, numbers = np.unique(np.asarray(strata, str), return_inverse=True, return_counts=True)
     return len(codes) / (len(numbers) * numbers[codes])
 

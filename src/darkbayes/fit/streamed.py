@@ -136,7 +136,7 @@ def prepare_streamed(
         prepared, packing = prepared_by(sample)
         needed, free = 8 * packing.width * sample.rows, shutil.disk_usage(folder).free
         if needed > free:
-            remedy = "free some space, or choose a folder on another disk (--out)"
+            remedy = "free some space, or choose a folder on another disk"
             short = f"{needed / 1e9:.1f} GB, and the disk has {free / 1e9:.1f} GB left"
             raise RunError(f"{folder.parent} needs {short} for the rows of {name}: {remedy}")
         try:
@@ -146,8 +146,8 @@ def prepare_streamed(
             write_store(folder, packing, batches, held, sample.rows, seed, memory=memory, **noted)
         except InvalidInput as problem:
             sampled = len(prepared.places) + len(prepared.train.x)
-            sought = f"classes were found in {sampled:,} rows drawn at random"
-            lacking = f" ({sought}: of one that these lack, leave rows out or call it otherwise)"
+            sought = f"the classes come from {sampled:,} rows drawn at random"
+            lacking = f" ({sought}: remove or relabel rows of any other class)"
             text = str(problem).replace(", or have such rows left out", "")
             raise InvalidInput(text + lacking * (sampled < sample.rows)) from None
 

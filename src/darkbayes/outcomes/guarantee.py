@@ -77,14 +77,14 @@ def calibrated(scores: np.ndarray, level: float) -> Guarantee:
     require_level("guarantee", level)
     rows, needed = len(scores), rows_needed(level)
     if rows < needed:
-        few = f"needs {needed} rows to calibrate it that nothing was learnt from, not {rows}"
+        few = f"needs at least {needed} rows to calibrate it that training does not use; there are {rows}"
         remedy = "give more rows, hold out a larger share of them, or ask for a lower level"
         raise InvalidInput(f"guarantee {level:g} {few}: {remedy}")
     bounds = np.sort(scores, axis=0)[rank(rows, level) - 1] * (1 + ROUNDING)
     if not np.isfinite(bounds).all():
         share = 1 - np.isfinite(scores).all(axis=1).mean()
         raise InvalidInput(
-            f"guarantee {level:g} cannot be given: of {share:.0%} of the rows nothing finite is predicted"
+            f"guarantee {level:g} cannot be given: predictions are not finite for {share:.0%} of the rows"
         )
     return Guarantee(level, rows, tuple(bounds.tolist()))
 

@@ -381,7 +381,8 @@ class NumberTarget(NumbersTarget):
         center, scale = standardising(np.log(y) if modelled == "log" else y)
         least = y.min() if modelled == "log" else scale
         if least < SMALLEST:
-            raise InvalidInput(f"{source}: {name!r} holds or differs by {least:g}: give it in a smaller unit")
+            small = f"the values of {name!r}, or the differences between them, are as small as {least:g}"
+            raise InvalidInput(f"{source}: {small}: use a smaller unit")
         if scale < FINEST * abs(center):
             few = f"differs by {scale:.3g} around {center:.6g}, for which the 16 digits of a number are too few"
             raise InvalidInput(f"{source}: {name!r} {few}: subtract {y.mean():.6g} from it")

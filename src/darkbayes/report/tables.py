@@ -1,6 +1,7 @@
 """Results as tables: one pivot, written for the terminal, Markdown or HTML."""
 
 import math
+import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from darkbayes.outcomes.words.text import MOST_WRITTEN, short
 
 Row = dict[str, Any]  # A number of results: its `method`, `metric`, `mean` and more.
 METRICS = tomllib.loads(Path(__file__).with_name("metrics.toml").read_text("utf-8"))
+STANDARD = 90
+"""The level of the intervals and sets that the file has metrics of, in per cent."""
 FITTED = {
     "student": "student (one network)",
     "sgld": "teacher",
@@ -22,6 +25,22 @@ FITTED = {
 INPUT_NOISE = " input noise"
 MOST_COLUMNS = 10  # Methods beyond which each has a row, and data sets have the columns.
 LABEL_WIDTH = 24  # How wide the first column may be in a terminal.
+
+
+def described(metric: str) -> dict[str, str]:
+    """What is known of a metric; of intervals and sets, whatever their level.
+
+    >>> described("guaranteed_coverage_80")["name"], described("unknown")
+    ('share inside the guaranteed 80% interval', {})
+    """
+    kind, _, level = metric.rpartition("_")
+    if metric in METRICS or not re.fullmatch(r"[\d.]+", level):
+        return METRICS.get(metric, {})
+    percent, share = f"{STANDARD}%", f"{STANDARD / 100:g}"
+    like = METRICS.get(f"{kind}_{STANDARD}", {})
+    return {
+        key: text.replace(percent, f"{level}%").replace(share, f"{float(level) / 100:g}") for key, text in like.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -45,7 +64,7 @@ class Names:
         return self.methods.get(name, name)
 
     def metric(self, name: str) -> str:
-        return self.metrics.get(name) or METRICS.get(name, {"name": name})["name"]
+        return self.metrics.get(name) or described(name).get("name", name)
 
     def table(self, metric: str) -> str:
         """The title of the table that a metric belongs to."""
@@ -168,7 +187,7 @@ def _by_method(title: str, rows: list[Row], names: Names) -> PageTable:
 
 
 def _by_dataset(metric: str, rows: list[Row], names: Names) -> PageTable:
-    direction, label = METRICS.get(metric, {}).get("direction", ""), names.metric(metric)
+    direction, label = described(metric).get("direction", ""), names.metric(metric)
     methods, lines = list(dict.fromkeys(row["method"] for row in rows)), []
     for dataset, group in _grouped(rows, lambda row: row["dataset"]):
         best = _best(metric, group) if names.teachers else None
@@ -187,7 +206,7 @@ def _best(metric: str, rows: list[Row]) -> float | None:
     """The best mean of a metric, where one is better than another; over fewer trials than others have, none is."""
     most = max((row["trials"] for row in rows if not row.get("published")), default=0)
     rows = [row for row in rows if row.get("published") or row["trials"] == most]
-    direction = METRICS.get(metric, {}).get("direction", "")
+    direction = described(metric).get("direction", "")
     pick = max if "higher" in direction else min if "lower" in direction else None
     return pick(row["mean"] for row in rows if row["mean"] is not None) if pick else None
 

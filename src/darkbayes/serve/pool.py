@@ -90,7 +90,7 @@ class Processes:
         while not self.ready:
             if max(lane.failures for lane in lanes) >= ATTEMPTS:
                 await self.stop()
-                raise RunError("the service's processes end before they are ready: what they said stands above")
+                raise RunError("the service's processes ended before they were ready: see what they printed above")
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:

@@ -143,7 +143,7 @@ def _with_gaps_told(name: str, column: Column, wishes: Wishes) -> Column:
     if not counts:
         return column
     said = ", ".join(f"{text!r} ({count} cell{'s' * (count > 1)})" for text, count in counts.items())
-    note = f"{name!r} is taken to be missing where it says {said}, which is a guess (missing)"
+    note = f"{name!r}: {said} read as missing, which is a guess (missing)"
     return dataclasses.replace(column, note="; ".join(filter(None, (column.note, note))))
 
 

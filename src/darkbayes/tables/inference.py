@@ -106,8 +106,8 @@ def _target_column(table: Table, target: str) -> Column:
         remedy = "put a line with the names of the columns above it"
         raise InvalidInput(f"{table.source} has no column {target!r}, and {holds}: {remedy}")
     if target not in table.columns and len(table.columns) == 1:
-        alone = f"{table.source} has no column {target!r}, and one column alone, {next(iter(table.columns))!r}"
-        raise InvalidInput(f"{alone}: if something separates several in there, say what", option="delimiter")
+        alone = f"{table.source} has no column {target!r}; its only one is {next(iter(table.columns))!r}"
+        raise InvalidInput(f"{alone}: if these are several columns, say what separates them", option="delimiter")
     require_columns([target], list(table.columns), table.source)
     column = table.columns[target]
     if column.kind == "unusable":

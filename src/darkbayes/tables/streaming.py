@@ -78,7 +78,7 @@ class Unlike:
             near = [(name, nearest(name, wanted)) for name in extra[:SHOWN]]
             shown = ", ".join(quoted(name) + (f" (did you mean {close!r}?)" if close else "") for name, close in near)
             more = f" and {len(extra) - SHOWN} others" if len(extra) > SHOWN else ""
-            notes.append(f"not there when the model was fitted, and not read: {shown}{more}")
+            notes.append(f"columns that the model does not know are ignored: {shown}{more}")
         for column in self._schema.columns:
             name = column.name
             if count := self._counts["unknown", name]:

@@ -58,7 +58,7 @@ class TableWriter:
         self._writer: Any = None
         self._begun = False
         if self._path is None and sys.stdout is None:
-            raise InvalidInput("the standard output is closed: name a file to write (--out)")
+            raise InvalidInput("the standard output is closed: name a file to write", option="out")
         if self._path is not None:
             # The file is refused before hours go into its predictions.
             if self._path.is_dir():

@@ -18,7 +18,7 @@ from darkbayes.report.fitted import words
 from darkbayes.report.fitted.figures import SIZE, drawn, excursions
 from darkbayes.report.fitted.folder import FittedRun, read_run
 from darkbayes.report.page import data_uri, write_page
-from darkbayes.report.tables import METRICS, PageTable, number, pivot
+from darkbayes.report.tables import PageTable, described, number, pivot
 from darkbayes.tables.schema import Category
 
 MOST_VALUES = 6  # Columns of the most uncertain rows that are shown; of more, those on which predictions depend most.
@@ -57,7 +57,7 @@ def write_fitted(folder: Path) -> Path:
         outputs=outputs,
         words=words,
         teachers=teachers,
-        metrics=METRICS,
+        metrics=list(map(described, dict.fromkeys(row["metric"] for row in run.results["rows"]))),
         scores=pivot(run.results | {"rows": run.results["rows"] + run.facts.get("neighbour", {}).get("rows", [])}),
         worth=PageTable("", ["column", "log likelihood lost"], lost, []) if lost else None,
         trust=_cards([(own, picture) for own, one in outputs for picture in (*own.trust(one), own.surest(one))]),

@@ -255,7 +255,7 @@ def agreement(
         some = f"{draws} {'draw' if draws == 1 else 'draws'} of each chain"
         return unknown("short", f"{some}: too few to judge, run longer or keep more (a smaller thin)")
     if not np.isfinite(values).all():
-        return unknown("apart", "some draws predict what is no finite number: take smaller steps")
+        return unknown("apart", "some draws predict values that are not finite: take smaller steps")
     rhat, effective = np.ravel(rank_rhat(values)), np.ravel(effective_sample_size(values))
     unit = values.std(axis=(0, 1)) if spread is None else np.asarray(spread, np.float64)
     errors = np.ravel(monte_carlo_error(values) / np.maximum(unit, np.finfo(np.float32).tiny))
