@@ -154,7 +154,9 @@ def test_intervals_of_other_levels_lie_around_the_guaranteed_one_or_inside(kind:
 def test_too_few_rows_are_refused_with_how_many_are_needed(level: float, needed: int) -> None:
     scores = RNG.random((needed, 1))
     assert calibrated(scores, level).bounds[0] == pytest.approx(scores.max(), rel=1e-5)
-    with pytest.raises(InvalidInput, match=rf"guarantee {level} needs at least {needed} rows .* there are {needed - 1}: give more"):
+    with pytest.raises(
+        InvalidInput, match=rf"guarantee {level} needs at least {needed} rows .* there are {needed - 1}: give more"
+    ):
         calibrated(scores[1:], level)
 
 

@@ -102,6 +102,27 @@ def test_chains_that_do_not_agree_and_a_budget_that_ran_out_are_cautions(tmp_pat
     assert "Only" not in text
 
 
+@pytest.mark.parametrize(
+    ("steps", "again", "ended"), [(5009, 0, False), (5010, 0, True), (2504, 1, False), (4000, 1, True)]
+)
+def test_only_a_budget_that_ran_out_is_told_as_such(steps, again, ended, tmp_path):
+    """Steps after burn-in that make up no kept draw are never taken; as many chains again take as many steps."""
+    folder = build(tmp_path, TableSchema(COLUMNS, PRICE), numbers(np.random.default_rng(0), PRICE))
+    results = json.loads((folder / "results.json").read_text())
+    results["choices"] = {"student": [CHOICES | {"steps": steps, "thin": 10}]}
+    write_json(folder / "results.json", results)
+    write_json(folder / "student" / "more.json", {"again": bool(again), "note": ""})
+    told = [text for text in cautions(read_run(folder)) if "The time budget ended the fit" in text]
+    assert (
+        told
+        == [
+            f"The time budget ended the fit after 5,000 of {steps * (1 + again):,} steps: the student had not "
+            "finished learning. Give it more (--time-budget)."
+        ]
+        * ended
+    )
+
+
 def test_in_a_terminal_methods_have_rows_with_names_for_people(folder, capsys):
     results = json.loads((folder / "results.json").read_text())
     lines = [line[0] for line in pivot(results)[0].rows]

@@ -31,6 +31,7 @@ class FittedRun:
     dependence: list[dict[str, Any]]
     excursions: list[dict[str, Any]]
     curve: list[dict[str, Any]]  # What the distillation wrote as it went.
+    again: bool  # Whether as many chains followed.
 
     @property
     def words(self) -> Words:
@@ -63,11 +64,14 @@ class FittedRun:
         return estimate(self.held.methods["student"].log_likelihood - self.held.methods["sgd"].log_likelihood)
 
     @property
-    def stopped_at(self) -> int | None:
-        """The step at which the time budget ended the fit, if it did so before the planned end."""
+    def stopped_at(self) -> tuple[int, int] | None:
+        """The step at which the time budget ended the fit, and how many were planned; None if it did not."""
         planned = self.results.get("choices", {}).get("student", [])
-        last = self.curve[-1]["step"] if self.curve else None
-        return last if planned and last is not None and last < planned[0]["steps"] else None
+        if not planned or not self.curve:
+            return None
+        last, steps = self.curve[-1]["step"], planned[0]["steps"] * (1 + self.again)
+        # What is no multiple of `thin` is not run.
+        return (last, steps) if last + planned[0].get("thin", 1) <= steps else None
 
 
 def read_run(folder: Path) -> FittedRun:
@@ -85,7 +89,11 @@ def read_run(folder: Path) -> FittedRun:
     images = read_arrays(path)["images"] if path.exists() else None
     path = folder / "student" / "metrics.jsonl"
     curve = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
-    return FittedRun(results, config, facts, schema, cases, held, examples, images, dependence, excursions, curve)
+    path = folder / "student" / "more.json"
+    again = path.exists() and read_json(path)["again"]
+    return FittedRun(
+        results, config, facts, schema, cases, held, examples, images, dependence, excursions, curve, again
+    )
 
 
 def _read_held(path: Path, target: Any, rows: list[dict[str, Any]], facts: dict[str, Any], cases: str) -> HeldOut:

@@ -108,11 +108,9 @@ def warnings(run: FittedRun, *, chains: bool = True) -> list[str]:
     if held is not None and held.rows < FEW_HELD_OUT:
         texts.append(f"Only {held.rows} {run.cases} were held out: all scores are rough.")
     if run.stopped_at is not None:
-        planned = run.results["choices"]["student"][0]["steps"]
-        texts.append(
-            f"The time budget ended the fit after {run.stopped_at:,} of {planned:,} steps: the student had not "
-            "finished learning. Give it more (--time-budget)."
-        )
+        steps = "{:,} of {:,} steps".format(*run.stopped_at)
+        more = "the student had not finished learning. Give it more (--time-budget)."
+        texts.append(f"The time budget ended the fit after {steps}: {more}")
     verdict = run.results.get("diagnostics", {}).get("student", {}).get("verdict", {"code": "agree"})
     if chains and verdict["code"] != "agree":
         choices = run.results.get("choices", {}).get("student", [])
