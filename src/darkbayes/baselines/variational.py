@@ -21,10 +21,9 @@ from darkbayes.errors import InvalidInput, require_count, require_positive
 from darkbayes.model.posterior import Draw
 from darkbayes.model.priors import GaussianPrior
 from darkbayes.outcomes.heads.number import Normal, kl_normal
+from darkbayes.outcomes.number import LOG_2PI
 from darkbayes.teacher.noise import normal_like
 from darkbayes.types import Array, ArrayLike, Data, Key, PyTree
-
-LOG_2PI_E = 2.8378770664093453
 
 
 class MeanField(eqx.Module):
@@ -182,4 +181,4 @@ def empirical_prior(weights: Normal) -> Normal:
 def entropy(std: PyTree) -> Array:
     """The entropy of independent Gaussians, -E log q, in nats, in place of a Monte Carlo estimate of it."""
     # Whose gradient is without noise anyhow: log q(mu + sigma * xi) is -log sigma plus a function of xi alone.
-    return sum((jnp.sum(jnp.log(leaf) + 0.5 * LOG_2PI_E) for leaf in jax.tree.leaves(std)), start=jnp.zeros(()))
+    return sum((jnp.sum(jnp.log(leaf) + 0.5 * (LOG_2PI + 1.0)) for leaf in jax.tree.leaves(std)), start=jnp.zeros(()))
