@@ -112,15 +112,8 @@ def test_only_a_budget_that_ran_out_is_told_as_such(steps, again, ended, tmp_pat
     results["choices"] = {"student": [CHOICES | {"steps": steps, "thin": 10}]}
     write_json(folder / "results.json", results)
     write_json(folder / "student" / "more.json", {"again": bool(again), "note": ""})
-    told = [text for text in cautions(read_run(folder)) if "The time budget ended the fit" in text]
-    assert (
-        told
-        == [
-            f"The time budget ended the fit after 5,000 of {steps * (1 + again):,} steps: the student had not "
-            "finished learning. Give it more (--time-budget)."
-        ]
-        * ended
-    )
+    cut = f"The time budget ended the fit after 5,000 of {steps * (1 + again):,} steps: the student had not finished"
+    assert [text.startswith(cut) for text in cautions(read_run(folder)) if "time budget" in text] == [True] * ended
 
 
 def test_in_a_terminal_methods_have_rows_with_names_for_people(folder, capsys):
