@@ -121,7 +121,7 @@ def known(frame: Any) -> Any:
     return repr(shown)
 
 
-@settings(max_examples=350, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(cells=st.tuples(*[PLAIN] * len(NAMES)), odd=st.lists(st.integers(0, len(NAMES) - 1), max_size=2))
 def test_a_row_is_the_same_to_all(shipped, client, cells, odd):
     # Most cells are plain, so that not every row is refused for one of them.

@@ -24,7 +24,7 @@ from jax.scipy.special import betaln, digamma, gammaln
 from darkbayes.errors import InvalidInput, require_positive
 from darkbayes.outcomes.counts import CountPrediction, CountTarget, log_base
 from darkbayes.outcomes.heads.base import Distribution, Head, Likelihood, Predicted, Statistics
-from darkbayes.outcomes.heads.number import Normal, bent, kl_normal
+from darkbayes.outcomes.heads.number import Normal, bent, kl_normal, normal_log_prob
 from darkbayes.types import Array, PyTree
 
 REACH = 8.0  # Logarithms of rates stay within so much of that of the mean count.
@@ -147,7 +147,7 @@ class NegativeBinomial(Poisson):
 
     def log_prior(self, params: Array) -> Array:
         mean, std = DISPERSION_PRIOR
-        return jnp.sum(-0.5 * ((params - mean) / std) ** 2 - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi))
+        return jnp.sum(normal_log_prob(params, mean, std**2))
 
     def distribution(self, params: Array, outputs: Array) -> CountDraw:
         rate = super().distribution(params, outputs).rate
