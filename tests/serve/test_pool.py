@@ -11,7 +11,7 @@ from darkbayes.errors import RunError
 from darkbayes.serve import Limits, pool
 from darkbayes.serve.limits import Refused
 from darkbayes.serve.pool import SMALL, Processes
-from darkbayes.serve.work import Task
+from darkbayes.serve.work import Task, Worker
 
 # Speaks as a process of the service does, starts at once, and does what it is told: echo, hang or die.
 PROGRAM = """
@@ -110,6 +110,25 @@ def test_who_was_late_makes_room_for_its_stand_in(tmp_path, monkeypatch):
     running(body, tmp_path)
 
 
+def test_who_comes_back_before_its_stand_in_is_there_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "PATIENCE", 0.01)
+    slow = tmp_path / "slow"
+    waits = f"import pathlib\nwhile pathlib.Path({str(slow)!r}).exists():\n    time.sleep(0.01)\nwrite(b'{{}}')"
+
+    async def body(processes):
+        slow.touch()
+        first = (await processes.run(Task(b"nap"))).body
+        assert len(processes.small.lives) == 2
+        assert processes.ready
+        assert (await processes.run(Task(b"echo"))).body == first
+        slow.unlink()
+        while len(processes.small.lives) > 1:
+            await asyncio.sleep(0.01)
+        assert (await processes.run(Task(b"echo"))).body == first
+
+    running(body, tmp_path, PROGRAM.replace('write(b"{}")', waits))
+
+
 def test_what_dies_is_refused_and_replaced(tmp_path):
     async def body(processes):
         for _ in range(2):
@@ -142,5 +161,15 @@ def test_who_would_wait_too_long_is_refused_at_once(tmp_path, monkeypatch):
 
 def test_processes_that_never_start_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "LONGEST_PAUSE", 0.0)
-    with pytest.raises(RunError, match="before they are ready"):
+    with pytest.raises(RunError, match="before they were ready"):
         running(None, tmp_path, "import sys; sys.exit(3)")
+
+
+def test_a_process_has_read_and_written_a_row_before_it_is_ready(shipped, monkeypatch):
+    worker, answers = Worker(shipped["named"], Limits(), "m"), []
+    monkeypatch.setattr(worker, "answer", lambda task: answers.append(Worker.answer(worker, task)))
+    worker.warm_up()
+    assert [(answer.status, answer.rows, answer.media_type.split(";")[0]) for answer in answers] == [
+        (200, 1, "application/json"),
+        (200, 1, "text/csv"),
+    ]

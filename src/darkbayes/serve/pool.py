@@ -169,6 +169,8 @@ class Lane:
                 log.error("a process did not start (%r); it is tried again", problem)
                 return
             self.failures = 0
+            if len(self.alive - self.late) >= self.size:
+                return  # It was to stand in for one that has come back since.
             self.alive.add(one)
             self.free.put_nowait(one)
             await one.wait()
@@ -230,9 +232,9 @@ class Lane:
 
     def _release(self, one: Process) -> None:
         self.late.discard(one)
-        if len(self.lives) - len(self.late) > self.size and one.stdin is not None:
+        if len(self.alive - self.late) > self.size and one.stdin is not None:
             self.alive.discard(one)
-            one.stdin.close()  # Its stand-in stays.
+            one.stdin.close()  # Its stand-in is at work already, and stays.
         else:
             self.free.put_nowait(one)
 
@@ -245,8 +247,10 @@ def _kill(one: Process) -> None:
 async def _end(one: Process) -> None:
     """Kill a process, and close what leads to it: asyncio leaves that to the garbage, which complains."""
     _kill(one)
-    await one.wait()
-    one._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        await one.wait()
+    finally:  # Whoever waits may be cancelled, as the service stops.
+        one._transport.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 async def _exchange(one: Process, sent: bytes) -> tuple[dict[str, Any], bytes]:

@@ -56,6 +56,7 @@ def main() -> None:
 
     limits = Limits(**about["limits"])
     worker = Worker(Shipped(about["path"], content=content), limits, about["name"])
+    worker.warm_up()
     _write(answers, b"{}")
     while received := _read(tasks):
         about, body = received

@@ -1,5 +1,7 @@
 """What is done to answer a request, in whatever process: read its body, predict, write the answer."""
 
+import csv
+import io
 import json
 import sys
 import traceback
@@ -10,6 +12,7 @@ from darkbayes.serve.description import as_csv, as_json
 from darkbayes.serve.limits import Limits, Refused, as_bytes
 from darkbayes.serve.reading import Reader
 from darkbayes.shipped import Shipped
+from darkbayes.tables.schema import TableSchema
 
 JSON = "application/json"
 MOST_TOLD = 4000  # Bytes of notes that travel in the head of a CSV's answer.
@@ -42,6 +45,15 @@ class Worker:
     def __init__(self, shipped: Shipped, limits: Limits, name: str):
         self.shipped, self.name, self.limits = shipped, name, limits
         self.reader = Reader(shipped.schema, limits)
+
+    def warm_up(self) -> None:
+        """Read and write a row without values, so that the first request need not wait for what does so to be loaded."""
+        if isinstance(self.shipped.schema, TableSchema):
+            names = list(self.shipped.schema.wanted)
+            self.answer(Task(as_bytes({"rows": [dict.fromkeys(names)]})))
+            line = io.StringIO()
+            csv.writer(line, quoting=csv.QUOTE_ALL).writerows([names, [""] * len(names)])
+            self.answer(Task(line.getvalue().encode(), sends_csv=True, wants_csv=True))
 
     def answer(self, task: Task) -> Answer:
         """The answer, or why there is none; never an exception."""
