@@ -417,6 +417,15 @@ def test_outputs_of_another_kind_are_refused_by_their_names(houses, tmp_path, re
     assert "houses is a folder: give the name of a CSV" in refused("predict", houses, "new.csv", "-o", houses)
 
 
+@pytest.mark.parametrize("command", ["predict", "suggest"])
+def test_what_is_read_is_not_written_over(command, houses, tmp_path, refused):
+    (tmp_path / "new.csv").write_text(HOUSES)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    for name in ("new.csv", "link.csv"):
+        assert f"--out {name} is a file that is read: name another" in refused(command, houses, "new.csv", "-o", name)
+    assert (tmp_path / "new.csv").read_text() == HOUSES
+
+
 @pytest.mark.parametrize("level", ["0", "1", "2", "nan"])
 def test_a_level_that_is_no_probability_is_refused(level, houses, tmp_path, refused):
     (tmp_path / "new.csv").write_text(HOUSES)

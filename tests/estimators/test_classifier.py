@@ -1,5 +1,6 @@
 """`DistilledClassifier`: scikit-learn's own checks, and what it offers beyond them."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,22 @@ def test_probabilities_are_of_the_labels_that_were_given(classifier: db.Distille
     np.testing.assert_allclose(parts.aleatoric + parts.epistemic, parts.total)
     with pytest.raises(db.InvalidInput, match=r"y holds 'free', which is none of the classes \['cheap', 'dear'\]"):
         classifier.log_score(frame[:1], ["free"])
+
+
+def test_a_fit_that_fails_or_is_interrupted_leaves_what_was_learnt(classifier: db.DistilledClassifier) -> None:
+    frame, _ = houses(20, seed=4)
+    model, probs = copy.deepcopy(classifier), classifier.predict_proba(frame)
+    numbers = pd.DataFrame({"a": np.arange(20.0), "b": np.arange(20.0) % 3})
+
+    def interrupt(snapshot: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(db.InvalidInput, match="guarantee=0.99 needs 198 rows"):
+        model.set_params(guarantee=0.99).fit(numbers, ["old", "new"] * 10)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(guarantee=None, callbacks=[interrupt]).fit(frame, ["old", "new"] * 10)
+    assert model.classes_.tolist() == ["cheap", "dear"]
+    np.testing.assert_array_equal(model.predict_proba(frame), probs)
 
 
 def test_sets_of_classes_hold_the_truth_as_often_as_was_asked() -> None:

@@ -150,6 +150,11 @@ def test_a_guarantee_is_calibrated_on_rows_of_its_own_and_goes_wherever_the_stud
     np.testing.assert_allclose(np.concatenate(shown, axis=1), ends, rtol=1e-4, atol=1e-4)
     with pytest.raises(db.InvalidInput, match=r"guarantee=0.8 needs rows that nothing was learnt from, not a warm"):
         fitted.set_params(warm_start=True).fit(frame, price)
+    # What it promised was of another student.
+    fitted.set_params(guarantee=None, max_steps=1).fit(frame, price)
+    assert fitted.schema_.target.guarantee is None
+    assert not [note for note in fitted.notes_ if "hold the truth" in note]
+    assert len(set(fitted.notes_)) == len(fitted.notes_)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,15 @@ def check_run(folder: Path) -> None:
         raise RunError(f"{folder} {problem}: name the folder of a run, as `darkbayes fit` made it")
 
 
+def check_output(out: str, sources: tuple[Path, ...]) -> None:
+    """Refuse to write over what is read."""
+    path = Path(out)
+    for source in sources if path.exists() else ():
+        parts = [source, *source.rglob("*")] if source.is_dir() else [source]
+        if any(part.exists() and part.samefile(path) for part in parts):
+            raise InvalidInput(f"--out {out} is a file that is read: name another")
+
+
 def require(*modules: str) -> None:
     """Refuse to begin what would fail at its end for want of an optional library."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]

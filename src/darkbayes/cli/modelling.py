@@ -344,6 +344,7 @@ class Predict:
         from darkbayes.shipped import Shipped
         from darkbayes.tables.writing import TableWriter
 
+        common.check_output(self.out, self.source)
         shipped = Shipped(self.folder)
         level = shipped.schema.target.level if self.level is None else require_level("--level", self.level)
         layout: Any = {name: getattr(self, name) for name in LAYOUT}
@@ -437,6 +438,7 @@ class Suggest:
         from darkbayes.acquisition import suggest
         from darkbayes.tables.writing import TableWriter
 
+        common.check_output(self.out, (self.source,))
         how: Any = {name: getattr(self, name) for name in ("number", "batch_aware", "on_bad", "quiet", *LAYOUT)}
         with TableWriter(self.out, spare_quotes=True, keep_formulas=self.keep_formulas) as writer:
             suggestions = suggest(self.folder, self.source, **how)

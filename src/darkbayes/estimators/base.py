@@ -1,12 +1,13 @@
 """What both estimators share: from columns to a student, and files."""
 
 import dataclasses
+import functools
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import numpy as np
@@ -43,6 +44,8 @@ from darkbayes.version import __version__
 CALIBRATING = 0.2  # The share of the rows that calibrates a guarantee.
 LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
 ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
+
+P, T = ParamSpec("P"), TypeVar("T")
 
 
 class Decomposition(NamedTuple):
@@ -182,6 +185,10 @@ class DistilledEstimator(BaseEstimator):
                 options = dataclasses.replace(options, **{name: before})
             start = Start(self.draws_, self.params_)
         train, held = rows
+        if (old := schema.target).guarantee is not None:
+            # One of an earlier fit, whose student it was about.
+            self.notes_ = [note for note in self.notes_ if not note.startswith(old.promise)]
+            schema = dataclasses.replace(schema, target=dataclasses.replace(old, guarantee=None))
         x, target = schema.encode(frame_of(table, schema)), schema.target
         data: Any = Data(x[train], target.encode(values[train]))  # pyright: ignore[reportArgumentType]
         if weights is not None:
@@ -195,7 +202,7 @@ class DistilledEstimator(BaseEstimator):
         self.schema_ = schema
         self.params_, self.draws_ = jax.tree.map(np.asarray, (fitted.params, fitted.draws))
         self.options_, self.choices_ = fitted.options, fitted.choices
-        self.notes_ = [*self.notes_, *fitted.notes]
+        self.notes_ = list(dict.fromkeys([*self.notes_, *fitted.notes]))
         self.diagnosis_ = fitted.diagnosis.as_dict()
         if self.guarantee is not None:
             said = self._said(x[held])
@@ -365,10 +372,28 @@ class DistilledEstimator(BaseEstimator):
         diagram = estimator_html_repr(self)
         if not hasattr(self, "schema_"):
             return diagram
-        lines = [*self.notes_, self.choices_["explanation"], self.diagnosis_["verdict"]["text"]]
+        # Estimators saved by 0.1 do not explain their choices.
+        lines = [*self.notes_, *filter(None, [self.choices_.get("explanation")]), self.diagnosis_["verdict"]["text"]]
         learnt = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         summary = f"<summary>What was learnt of {html.escape(self._target.name)}</summary>"
         return f"{diagram}<details>{summary}<ul>{learnt}</ul></details>"
+
+
+def as_before_if_refused(fit: Callable[P, T]) -> Callable[P, T]:
+    """A method that leaves its object as it was where it fails or is interrupted."""
+
+    @functools.wraps(fit)
+    def whole(*arguments: P.args, **named: P.kwargs) -> T:
+        own = vars(arguments[0])
+        before = dict(own)
+        try:
+            return fit(*arguments, **named)
+        except BaseException:
+            own.clear()
+            own.update(before)
+            raise
+
+    return whole
 
 
 def _with_tuples(settings: dict[str, Any]) -> dict[str, Any]:

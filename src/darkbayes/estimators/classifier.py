@@ -11,7 +11,14 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from darkbayes.errors import InvalidInput
-from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
+from darkbayes.estimators.base import (
+    DistilledEstimator,
+    as_before_if_refused,
+    counted,
+    one_per_row,
+    target_names,
+    weighted_mean,
+)
 from darkbayes.fit import check_weights
 from darkbayes.outcomes import ClassTarget
 from darkbayes.tables.cells import is_missing, text_of
@@ -42,6 +49,7 @@ class DistilledClassifier(ClassifierMixin, DistilledEstimator):
 
     class_weight: Any = None
 
+    @as_before_if_refused
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows `X` and their labels `y`.
 

@@ -9,7 +9,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite, check_consistent_length
 
 from darkbayes.errors import InvalidInput, require_level
-from darkbayes.estimators.base import DistilledEstimator, counted, one_per_row, target_names, weighted_mean
+from darkbayes.estimators.base import (
+    DistilledEstimator,
+    as_before_if_refused,
+    counted,
+    one_per_row,
+    target_names,
+    weighted_mean,
+)
 from darkbayes.fit import infer_schema
 from darkbayes.outcomes import OUTCOMES, ClassTarget, NumberTarget
 from darkbayes.outcomes.base import AUTO
@@ -79,6 +86,7 @@ class DistilledRegressor(RegressorMixin, DistilledEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    @as_before_if_refused
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows `X` and their numbers `y`, ``[rows]``, or several of each, ``[rows, targets]``.
 
