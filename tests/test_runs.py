@@ -109,6 +109,19 @@ def test_arrays_that_are_not_contiguous_are_stored_as_they_are(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
 
+def test_every_changed_byte_of_stored_arrays_is_noticed(tmp_path):
+    path, arrays = (
+        tmp_path / "a.safetensors",
+        {"value": np.arange(6.0), "none": np.zeros((0, 3)), "scalar": np.int32(2)},
+    )
+    write_arrays(path, arrays, {"what": "numbers", "by": "nobody"})
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(db.RunError, match=r"a\.safetensors"):
+            read_arrays(path)
+
+
 def test_unreadable_files_are_named(tmp_path):
     (tmp_path / "bad.safetensors").write_bytes(b"no")
     with pytest.raises(db.RunError, match=r"bad\.safetensors is corrupt"):
@@ -117,11 +130,14 @@ def test_unreadable_files_are_named(tmp_path):
         read_arrays(tmp_path / "gone.safetensors")
     with pytest.raises(db.RunError, match=r"results\.json is not there"):
         read_json(tmp_path / "results.json")
+    (tmp_path / "fit.json").write_text("{}")
+    with pytest.raises(db.RunError, match=r"fit\.json does not say 'notes', as that of a finished run does"):
+        read_json(tmp_path / "fit.json", "notes")
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
     Run(tmp_path / "run", {"seed": 0, "steps": 5})
-    with pytest.raises(db.RunError, match="already holds a run: continue it"):
+    with pytest.raises(db.RunError, match="already holds a run: resume it"):
         Run(tmp_path / "run", {"seed": 0, "steps": 5})
     with pytest.raises(db.RunError, match=r"another run \(seed is 0, not 1\)"):
         Run(tmp_path / "run", {"seed": 1, "steps": 5}, resume=True)

@@ -6,6 +6,7 @@ that writes the same file.
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import re
@@ -24,6 +25,8 @@ try:
 except ImportError:  # Where there are no such locks, nobody is kept out.
     fcntl = None
 
+ABOUT, HASH = "darkbayes", "sha256"
+"""Under which name a file of arrays says something of itself, and of that its hash."""
 ASIDE = ".part"
 """What the name of a file ends in as long as it is being written."""
 
@@ -144,37 +147,62 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or say that it is not one."""
+def read_json(path: Path, *needed: str) -> Any:
+    """Read a JSON file of a run that says the things `needed`, or say that it is not one."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise RunError(f"{path} cannot be read ({problem}): delete it and run again") from None
+    if missing := [name for name in needed if not isinstance(content, dict) or name not in content]:
+        raise RunError(f"{path} does not say {missing[0]!r}, as that of a finished run does: run again")
+    return content
 
 
-def write_arrays(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write named arrays as a safetensors file, which may say something of itself in words (`read_metadata`)."""
+def write_arrays(path: Path, arrays: dict[str, Any], words: dict[str, str] | None = None) -> None:
+    """Write named arrays as a safetensors file with a hash, which may say something of itself (`read_words`)."""
     # safetensors 0.8 stores an array that is not contiguous wrongly, and without a word.
-    plain = {name: np.asarray(value, order="C") for name, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(plain, metadata))
+    plain, words = {name: np.asarray(value, order="C") for name, value in arrays.items()}, words or {}
+    # All under one name: it would write several in no order.
+    about = {ABOUT: json.dumps(words | {HASH: _digest(plain, words)})}
+    write_bytes(path, safetensors.numpy.save(plain, about))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read what `write_arrays` wrote."""
-    try:
-        return safetensors.numpy.load_file(path)
-    except FileNotFoundError:
-        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
-    except safetensors.SafetensorError as problem:
-        raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
+    """Read what `write_arrays` wrote; what is damaged is refused."""
+    return _read(path)[0]
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """What a safetensors file says of itself; nothing if it is none, or says nothing."""
+def read_words(path: Path) -> dict[str, str]:
+    """What such a file says of itself."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the words of a file whose hash is right."""
     try:
         with safetensors.safe_open(path, "np") as file:
-            return file.metadata() or {}
-    except safetensors.SafetensorError:
-        return {}
+            arrays, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        # Files of 0.1 have no hash, and nothing about them or one thing of this package's.
+        old = all(name.startswith(f"{ABOUT}.") for name in about)
+        if not old and ABOUT not in about:
+            raise RunError(f"{path} was not written by darkbayes, or is damaged: give another file")
+        words = about if old else json.loads(about[ABOUT])
+        whole = old or words.pop(HASH) == _digest(arrays, words)
+    except FileNotFoundError:
+        raise RunError(f"{path} is not there: {path.parent} is not a finished run") from None
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise RunError(f"{path} is corrupt ({problem}): delete it and run again") from None
+    if not whole:
+        raise RunError(f"{path} is damaged, as its hash shows: delete it and run again")
+    return arrays, words
+
+
+def _digest(arrays: dict[str, np.ndarray], words: dict[str, str]) -> str:
+    """The hash of arrays and of what is said of them."""
+    digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(array.reshape(-1).view(np.uint8))
+    return digest.hexdigest()

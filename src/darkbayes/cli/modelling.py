@@ -459,7 +459,7 @@ class Report:
         from darkbayes import paper, report
         from darkbayes.files import read_json
 
-        results = read_json(self.folder / "results.json")
+        results = read_json(self.folder / "results.json", "experiment")
         presentation = paper.presentation(results["experiment"])
         print(report.write_report(self.folder, presentation))
         if self.figure is not None:

@@ -1,5 +1,6 @@
 """What both estimators share: from columns to a student, and files."""
 
+import contextlib
 import dataclasses
 import functools
 import html
@@ -19,7 +20,7 @@ from darkbayes.checkpoints import named_leaves, restored_arrays
 from darkbayes.compiled import keep_compiled
 from darkbayes.errors import InvalidInput, RunError, require_level
 from darkbayes.export import Backbone, to_onnx
-from darkbayes.files import read_metadata, write_arrays
+from darkbayes.files import read_words, write_arrays
 from darkbayes.fit import (
     Options,
     Start,
@@ -334,13 +335,19 @@ class DistilledEstimator(BaseEstimator):
         Returns:
             The estimator.
         """
+        about = {}
         if not (path := Path(path)).is_file():
             what = "a folder" if path.is_dir() else "not there"
             raise RunError(f"{path} is {what}: name a file that {cls.__name__}.save wrote")
-        about = json.loads(read_metadata(path).get(ESTIMATOR, "{}"))
+        with contextlib.suppress(RunError):
+            about = json.loads(read_words(path).get(ESTIMATOR, "{}"))
         if about.get("class") != cls.__name__:
-            holds = f"a {about['class']}: load it by {about['class']}.load" if "class" in about else "no estimator"
-            raise RunError(f"{path} holds {holds}, not what {cls.__name__}.save wrote")
+            holds = (
+                f"a {about['class']}: load it by {about['class']}.load"
+                if "class" in about
+                else "none, or a damaged one"
+            )
+            raise RunError(f"{path} should hold what {cls.__name__}.save wrote, and holds {holds}")
         made = cls._restored(about)
         made.n_features_in_, made.schema_ = about["features"], schema_from_dict(about["schema"])
         # Version 0.1 had no choice of networks, and the last of today's heads; students had one activation for longer.

@@ -34,7 +34,7 @@ def load_folder(folder: Path) -> tuple[Student, PyTree, Any]:
     Returns:
         The student, its weights and its schema.
     """
-    schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json")
+    schema, facts = read_schema(folder / "schema.json"), read_json(folder / "fit.json", "options")
     stored = facts["options"]
     # Before there was a choice of heads there was one, which is now the last; and students had one activation.
     options = Options(

@@ -47,7 +47,7 @@ ANY = Presentation(PLAIN, lambda folder, results, config, names: RunWords(result
 
 def write_report(folder: Path, presentation: Presentation = ANY) -> Path:
     """Write ``report.html`` into a finished run's folder, as its experiment presents it."""
-    results, config = read_json(folder / "results.json"), read_json(folder / "config.json")
+    results, config = read_json(folder / "results.json", "experiment", "rows"), read_json(folder / "config.json")
     if results["experiment"] == "fit":
         from darkbayes.report.fitted.page import write_fitted
 

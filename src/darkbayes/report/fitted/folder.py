@@ -16,6 +16,10 @@ from darkbayes.tables.schema import Category, Number, Schema, TableSchema
 from darkbayes.tables.stored import read_schema
 
 
+NEEDED = {"results": ("experiment", "rows", "provenance"), "config": ("sha256",), "fit": ("notes", "task", "trained")}
+"""The files of a run, and what none of them lacks."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FittedRun:
     """A fit's folder."""
@@ -78,7 +82,7 @@ def read_run(folder: Path) -> FittedRun:
     """Read a finished fit."""
     import darkbayes.outcomes  # noqa: F401  (so that schemas know what can be predicted)
 
-    results, config, facts = (read_json(folder / f"{name}.json") for name in ("results", "config", "fit"))
+    results, config, facts = (read_json(folder / f"{name}.json", *needed) for name, needed in NEEDED.items())
     schema = read_schema(folder / "schema.json")
     cases = "rows" if isinstance(schema, TableSchema) else "images"
     path = folder / "held-out.safetensors"
