@@ -63,6 +63,16 @@ def test_the_rows_of_most_doubt_are_named_with_their_lines_and_none_twice(flower
     assert rows[0] == rows[0] | dict(zip(HEADER, pool_rows()[best[0]], strict=True))
 
 
+def test_a_row_that_is_unlike_all_that_was_seen_is_said_to_be_so_as_predict_says_it(flowers, tmp_path, capsys):
+    pool = tmp_path / "pool.csv"
+    pool.write_text("rooms,crime rate,distance,colour\n3,1e300,4,red\n3,1,4,mauve\n3,1,4,red\n")
+    cli.main(["predict", str(flowers / "run"), str(pool), "--quiet"])
+    everything = [row["outside"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [bool(reason) for reason in everything] == [True, True, False]
+    rows = suggested(capsys, flowers / "run", pool, "-n", 3)
+    assert {int(row["line"]): row["outside"] for row in rows} == dict(zip((2, 3, 4), everything, strict=True))
+
+
 def test_a_pool_in_a_parquet_file_has_the_same_rows_by_number(flowers, tmp_path):
     out = tmp_path / "ask.parquet"
     cli.main(["suggest", str(flowers / "run"), str(flowers / "pool.parquet"), "-n", "3", "-o", str(out)])
@@ -161,7 +171,7 @@ def test_a_column_of_the_pool_keeps_its_name_and_ours_gives_way(flowers, tmp_pat
     with (tmp_path / "pool.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["line", *HEADER[1:]], *[[str(k), *row[1:]] for k, row in enumerate(pool_rows(3))]])
     rows = suggested(capsys, flowers / "run", tmp_path / "pool.csv", "-n", 1)
-    assert list(rows[0]) == ["line_", "mutual_information", "line", *HEADER[1:]]
+    assert list(rows[0]) == ["line_", "mutual_information", "outside", "line", *HEADER[1:]]
     assert int(rows[0]["line_"]) == int(rows[0]["line"]) + 2
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from darkbayes.errors import InvalidInput, require_count
 from darkbayes.progress import progress_bar
 from darkbayes.shipped import Shipped
+from darkbayes.tables.columns import frame_of, from_columns
 from darkbayes.tables.decoding import read_again
 from darkbayes.tables.opening import Layout
 from darkbayes.tables.reading import rows_at
@@ -45,14 +46,16 @@ class Suggestions:
     """What the doubt is called: mutual_information, or epistemic_variance in the unit that networks learn in."""
     doubt: np.ndarray
     """How much there is to learn from each."""
+    outside: Mapping[str, np.ndarray]
+    """What of each is unlike all that was seen, which is a question of its own: it may be an error."""
     rows: Mapping[str, Any]
     """The rows as they are in the pool, with all its columns, as Arrow arrays; nothing for images."""
     notes: list[str]
     """What there is to know of the pool, in words."""
 
     def table(self) -> dict[str, Any]:
-        """The columns of a file: place, doubt, and the row."""
-        own = {self.unit: self.places, self.measure: self.doubt}
+        """The columns of a file: place, doubt, what is unlike all that was seen, and the row."""
+        own = {self.unit: self.places, self.measure: self.doubt, **self.outside}
         for name in list(own):  # A column of the pool keeps its name.
             free = name
             while free in self.rows:
@@ -103,9 +106,11 @@ def suggest(
         places, doubt, notes = candidates.places[chosen], candidates.doubt[chosen], list(batches.notes)
         if len(places) < number:
             notes.append(f"{number} rows were asked for, but the pool has {len(places)} that differ for the model")
-        table = isinstance(shipped.schema, TableSchema)
-        rows = rows_at(path, places.tolist(), **layout) if table else {}
-    return Suggestions(places, batches.unit, target.measure, doubt, rows, notes)
+        rows, outside = {}, {}
+        if isinstance(shipped.schema, TableSchema):
+            rows = rows_at(path, places.tolist(), **layout)
+            outside = shipped.schema.outside(frame_of(from_columns(rows), shipped.schema))
+    return Suggestions(places, batches.unit, target.measure, doubt, outside, rows, notes)
 
 
 class Candidates:

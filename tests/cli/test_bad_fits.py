@@ -126,7 +126,10 @@ FILES = {
         b"PK\x03\x04 and so on",
         "data.csv is compressed, and cannot be unpacked (File is not a zip file): make it again",
     ),
-    "no text": (b"\x00\x01\x02" * 50, "data.csv holds bytes that are not text: a table is a CSV or a Parquet file"),
+    "no text": (
+        b"\x00\x01\x02" * 50,
+        "data.csv holds bytes that are not text, and is no other kind of table that is known",
+    ),
     "a broken Parquet file": (b"PAR1 and no more", "data.csv cannot be read as Parquet"),
 }
 

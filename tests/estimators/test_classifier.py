@@ -62,7 +62,7 @@ def test_a_fit_that_fails_or_is_interrupted_leaves_what_was_learnt(classifier: d
     def interrupt(snapshot: Any) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(db.InvalidInput, match="guarantee=0.99 needs 198 rows"):
+    with pytest.raises(db.InvalidInput, match=r"guarantee=0\.99 needs 198 rows"):
         model.set_params(guarantee=0.99).fit(numbers, ["old", "new"] * 10)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(guarantee=None, callbacks=[interrupt]).fit(frame, ["old", "new"] * 10)

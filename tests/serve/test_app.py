@@ -171,7 +171,7 @@ def test_notes_tell_what_is_unlike_the_data_seen(houses):
     rows = [HOUSE | {"colour": "green", "rooms": 12, "Distance": 1, "price": 3}, {"rooms": 3, "colour": "mauve"}]
     notes = "\n".join(houses.post("/predict", json={"rows": rows}).json()["notes"])
     for words in (
-        "not read: 'Distance' (did you mean 'distance'?)",
+        "are ignored: 'Distance' (did you mean 'distance'?)",
         "'colour': 2 cells hold categories that the model does not know: 'green', 'mauve'",
         "'rooms' lies outside of what was seen, 1 to 9, in 1 row",
         "'distance' is missing in 1 row, which it never was before: its median, 20.25, was taken",

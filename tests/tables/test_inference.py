@@ -59,7 +59,7 @@ def test_columns_of_no_use_are_left_out_with_the_reason():
     inferred = infer_schema(table, "y", ignore=["mine"])
     assert [column.name for column in inferred.schema.columns] == ["good", "half"]
     assert inferred.schema.ignored == {
-        "row": "it counts the rows",
+        "row": "it counts the rows (name it as a number to read it)",
         "same": "every row has the same value",
         "zero": "every row has the same value",
         "none": "every value is missing",
@@ -68,6 +68,16 @@ def test_columns_of_no_use_are_left_out_with_the_reason():
     }
     assert "'same', 'zero' are left out: every row has the same value" in inferred.notes
     assert np.isfinite(inferred.schema.encode(frame_of(table, inferred.schema))).all()
+
+
+def test_years_are_no_identifiers_though_they_follow_each_other_too():
+    years, noise = np.arange(1950, 2010), np.random.default_rng(0).normal(size=60)
+    inferred = infer_schema(from_columns({"year": years, "y": years + noise}), "y")
+    assert [column.name for column in inferred.schema.columns] == ["year"]
+    with pytest.raises(
+        InvalidInput, match=r"has no column to predict 'y' from: .*, as identifiers do \(name it as a num"
+    ):
+        infer_schema(from_columns({"number": years + 1_000, "y": years + noise}), "y")
 
 
 def test_of_many_categories_the_most_frequent_are_kept():

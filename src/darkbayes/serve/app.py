@@ -93,7 +93,7 @@ def make_app(
     @app.get("/healthz", summary="Whether the service can predict: its processes are alive and have loaded the model")
     async def healthz() -> Response:
         status = "ok" if workers.ready else "unavailable"
-        content = {"status": status, "version": __version__, "target": target.name, "workers": workers.state()}
+        content = {"status": status, "version": __version__, "workers": workers.state()}
         return _json(200 if workers.ready else 503, content)
 
     @app.head("/livez", include_in_schema=False)

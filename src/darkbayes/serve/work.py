@@ -47,7 +47,7 @@ class Worker:
         self.reader = Reader(shipped.schema, limits)
 
     def warm_up(self) -> None:
-        """Read and write a row without values, so that the first request need not wait for what does so to be loaded."""
+        """Read and write a row without values: the first request need not wait for what does so to be loaded."""
         if isinstance(self.shipped.schema, TableSchema):
             names = list(self.shipped.schema.wanted)
             self.answer(Task(as_bytes({"rows": [dict.fromkeys(names)]})))

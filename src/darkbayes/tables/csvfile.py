@@ -82,7 +82,7 @@ class CsvFile:
             remedy = "save the table as CSV or Parquet"
             raise InvalidInput(f"{path} is a spreadsheet or an archive, not a CSV file: {remedy}")
         if b"\x00" in head:
-            raise InvalidInput(f"{path} holds bytes that are not text: a table is a CSV or a Parquet file")
+            raise InvalidInput(f"{path} holds bytes that are not text, and is no other kind of table that is known")
         self._rest, self._line = head.removeprefix(b"\xef\xbb\xbf"), 1  # Without the mark that says UTF-8.
         if first := _SEPARATOR.match(self._rest):
             self._rest, self._line, delimiter = self._rest[first.end() :], 2, delimiter or first[1].decode()

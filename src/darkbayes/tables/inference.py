@@ -25,6 +25,9 @@ MOST_CATEGORIES = 50  # Categories of a column that get an input; the rarest of 
 DISTINCT = 0.9  # Share of different values above which text is taken for an identifier.
 FREE_WORDS, FREE_DISTINCT = 4, 0.5  # Words of a text, and share of different texts, from which on it is free text.
 MOST_WIDTH = 50_000  # Inputs that a network may have.
+YEARS = (1500, 2200)  # Whole numbers between them may be years.
+AS_NUMBER = " (name it as a number to read it)"
+"""How to overrule what is left out."""
 _NAMED_SO = re.compile(r"(?i:(?:.*[\W_])?(?:id|ids|uid|uuid|guid|key|index|rowid|nr))|.*[a-z](?:Id|ID|Nr|Key)")
 """What columns that number the rows are called."""
 
@@ -172,14 +175,16 @@ class _Inputs:
         """Why a column of numbers tells nothing but which row it is, if it does."""
         table, values = self._table, self._table.columns[name].values
         if len(values) and values[0] in (0, 1) and np.array_equal(values, values[0] + np.arange(table.rows)):
-            return "it counts the rows"
+            return f"it counts the rows{AS_NUMBER}"
         if np.isnan(values).any() or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
             return None
         # Of rows that are some of a table, by where they were in it.
         counts = np.array_equal(values - values[0], table.lines - table.lines[0])
         through = len(values) >= FEW_ROWS and (counts or values.max() - values.min() == len(values) - 1)
+        # Years may follow each other, too, and mean something.
+        through = through and not (YEARS[0] <= values.min() and values.max() <= YEARS[1])
         if through or _NAMED_SO.fullmatch(name.strip()):
-            return "every row has a different whole number, as identifiers do"
+            return f"every row has a different whole number, as identifiers do{AS_NUMBER}"
         return None
 
     @staticmethod

@@ -40,7 +40,8 @@ class Marked:
     def __str__(self) -> str:
         words = {",": "comma", ".": "point", "'": "apostrophe", " ": "space", "_": "underscore"}
         parts = [f"a decimal {words[self.decimal]}"]
-        parts += [f"a {words[self.thousands]} between thousands"] if self.thousands else []
+        article = "an" if self.thousands == "'" else "a"
+        parts += [f"{article} {words[self.thousands]} between thousands"] if self.thousands else []
         return ", ".join(parts + [f"the unit {self.unit}"] * bool(self.unit))
 
     def value(self, cell: Any, missing: frozenset[str] = MISSING) -> float:

@@ -249,7 +249,7 @@ def existing(path: FilePath) -> Path:
     """A path that leads to a file, or an error."""
     path = Path(path)
     if path.is_dir():
-        remedy = "give a CSV or a Parquet file, or a folder of Parquet files"
+        remedy = "give a file, or a folder of Parquet files"
         raise InvalidInput(f"{path} is a folder, not a table: {remedy}")
     if not path.exists():
         if str(path) == "-":

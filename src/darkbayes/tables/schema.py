@@ -31,6 +31,8 @@ REACH = 10.0
 A student knows of its teacher's doubt where it has asked. So it asks within this reach, and whatever lies farther out
 is taken to be at its end: the doubt there holds from there on.
 """
+MOST_TOLD = 60
+"""Letters of an unknown category that are told."""
 Frame = dict[str, Any]
 Stored = TypeVar("Stored")
 
@@ -131,7 +133,10 @@ class Category:
 
     def unlike(self, value: str | None) -> str:
         """How a value is unlike all that were seen."""
-        return "is missing" if value is None else f"{value!r} is unknown"
+        if value is None:
+            return "is missing"
+        short = value if len(value) <= MOST_TOLD else f"{value[:MOST_TOLD]}..."
+        return f"{short!r} is unknown"
 
 
 def standardising(values: np.ndarray) -> tuple[float, float]:
