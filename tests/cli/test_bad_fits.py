@@ -4,6 +4,7 @@ Each message names the argument, file or column, the value and what to do; the e
 behind. Nothing is fitted here: whatever can be refused is refused before.
 """
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -418,6 +419,16 @@ def test_outputs_of_another_kind_are_refused_by_their_names(houses, tmp_path, re
     message = refused("predict", houses, "new.csv", "-o", "out.xlsx")
     assert "out.xlsx is neither CSV nor Parquet by its name: let it end in .csv or .parquet" in message
     assert "houses is a folder: give the name of a CSV" in refused("predict", houses, "new.csv", "-o", houses)
+
+
+def test_a_value_that_is_impossible_to_the_model_is_told_and_leaves_the_results_json(tmp_path, capsys):
+    prices = shipped_models.write(tmp_path / "prices", "prices")
+    (tmp_path / "new.csv").write_text(HOUSES.replace(",22\n", ",-22\n"))
+    cli.main(["evaluate", str(prices), str(tmp_path / "new.csv"), "--json"])
+    shown = capsys.readouterr()
+    assert "the log likelihood is minus infinity: the model holds at least one of these values" in shown.err
+    rows = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["rows"]
+    assert [row["mean"] for row in rows if row["metric"] == "log_likelihood"] == [None]
 
 
 @pytest.mark.parametrize("command", ["predict", "suggest"])

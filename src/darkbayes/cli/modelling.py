@@ -409,6 +409,9 @@ class Evaluate:
             without = inside.result()["log_likelihood"].value
             beyond = f"{apart} of {batches.num_rows} rows are unlike all that was seen"
             common.tell([f"{beyond}; without them the log likelihood is {without:.4g}"], self.quiet)
+        if batches.num_rows and scores.result()["log_likelihood"].value == -np.inf:
+            impossible = "the log likelihood is minus infinity: the model holds at least one of these values impossible"
+            common.tell([f"{impossible} (such as zero, where it models a logarithm)"], self.quiet)
         names = ", ".join(path.name for path in self.source)
         common.show({"experiment": "evaluate", "preset": names, "rows": scores.rows("student")}, self.json)
 
