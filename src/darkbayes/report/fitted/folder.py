@@ -15,7 +15,7 @@ from darkbayes.outcomes.words.base import HeldOut, Judged, Words
 from darkbayes.tables.schema import Category, Number, Schema, TableSchema
 from darkbayes.tables.stored import read_schema
 
-NEEDED = {"results": ("experiment", "rows", "provenance"), "config": ("sha256",), "fit": ("notes", "task", "trained")}
+NEEDED = {"results": ("experiment", "rows", "provenance"), "config": ("sha256",), "fit": ("notes", "trained")}
 """The files of a run, and what none of them lacks."""
 
 
