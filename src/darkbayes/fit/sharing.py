@@ -49,8 +49,10 @@ CROSSED, ONE, SEVERAL = 0.2, 0.35, 0.2
 all are moved in the others."""
 SOME = 0.3
 """The probability that a number is among those that are moved."""
-RANGES = (0.05, 20.0)
-"""How many ranges numbers are moved by, uniformly on a logarithmic scale."""
+NEAREST, FARTHEST = 0.2, 2.5
+"""How far numbers are moved, uniformly on a logarithmic scale: from a part of their range to so many times the reach
+beyond which `bend` tells nothing apart. Nearer is what other queries ask, farther is all the same
+(`results/query-tuning.json`)."""
 UNSEEN = 0.1
 """The probability that a category is an unknown one, outside."""
 BLOCK = 512
@@ -275,8 +277,8 @@ class TableQueries(eqx.Module):
         distance = jnp.where(together < 0.5, distance, distances)
         side = jnp.where(jnp.where(together < 0.5, side, sides) < 0.5, -1.0, 1.0)
         low, high = self.ends
-        ranges = RANGES[0] * (RANGES[1] / RANGES[0]) ** distance
-        there = x + side * ranges * jnp.maximum(high - low, 1.0)
+        nearest = NEAREST * jnp.maximum(high - low, 1.0)
+        there = x + side * nearest * jnp.maximum(FARTHEST * REACH / nearest, 1.0) ** distance
         return jnp.where(moved & (self.numbers > 0), bend(there, low, high, REACH, jnp), x)
 
     def _rows(self, x: Array, chances: Array) -> Array:
