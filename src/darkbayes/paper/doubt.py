@@ -5,10 +5,10 @@
     darkbayes reproduce doubt --preset quick                         one small table, in minutes
 
 A table is fitted as `darkbayes fit` does it, with a fifth of its rows held out. Rows of these become probes: one number
-or all are moved by 1 to 100 ranges to either side (`fit/probing.py`). Beside the student of the fit there may be others that
-learned from the same draws with as many lessons, and asked elsewhere: near the data alone, or also where draws disagree
-most. The latter come no closer to their teacher on most tables and take half as long again on a CPU: that is why they
-are no part of the default (`results/query-tuning.json`). No test score had a part in it.
+or all are moved by 1 to 100 ranges to either side (`fit/probing.py`). Beside the student of the fit there may be others
+that learned from the same draws with as many lessons, and asked elsewhere: near the data alone, or also where draws
+disagree most. The latter come no closer to their teacher on most tables and take half as long again on a CPU: that is
+why they are no part of the default (`results/query-tuning.json`). No test score had a part in it.
 """
 
 import dataclasses
