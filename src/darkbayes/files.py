@@ -204,5 +204,5 @@ def _digest(arrays: dict[str, np.ndarray], words: dict[str, str]) -> str:
     digest = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array.reshape(-1).view(np.uint8))
+        digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

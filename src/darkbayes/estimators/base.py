@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import jax
 import numpy as np
@@ -46,7 +46,7 @@ CALIBRATING = 0.2  # The share of the rows that calibrates a guarantee.
 LEAST_ROWS = 2  # Rows that an estimator must be given to learn from.
 ESTIMATOR = "darkbayes.estimator"  # Under which name a saved file says what it holds.
 
-P, T = ParamSpec("P"), TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Decomposition(NamedTuple):
@@ -386,21 +386,21 @@ class DistilledEstimator(BaseEstimator):
         return f"{diagram}<details>{summary}<ul>{learnt}</ul></details>"
 
 
-def as_before_if_refused(fit: Callable[P, T]) -> Callable[P, T]:
+def as_before_if_refused(fit: Method) -> Method:
     """A method that leaves its object as it was where it fails or is interrupted."""
 
     @functools.wraps(fit)
-    def whole(*arguments: P.args, **named: P.kwargs) -> T:
-        own = vars(arguments[0])
+    def whole(self: Any, *arguments: Any, **named: Any) -> Any:
+        own = vars(self)
         before = dict(own)
         try:
-            return fit(*arguments, **named)
+            return fit(self, *arguments, **named)
         except BaseException:
             own.clear()
             own.update(before)
             raise
 
-    return whole
+    return cast(Method, whole)
 
 
 def _with_tuples(settings: dict[str, Any]) -> dict[str, Any]:
