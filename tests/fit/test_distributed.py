@@ -253,14 +253,14 @@ def test_a_coordinator_that_is_not_there_is_named(monkeypatch):
     [
         (("nowhere", 2, 0), {}, "coordinator nowhere is not an address: write HOST:PORT"),
         (("localhost:99999", 2, 0), {}, "coordinator localhost:99999 is not an address: write HOST:PORT"),
-        (("localhost:1", 0, 0), {}, "--processes must be 1 or more, not 0"),
-        (("localhost:1", 2, 2), {}, "--process 2 of --processes 2: count from 0 to 1"),
+        (("localhost:1", 0, 0), {}, "processes must be 1 or more, not 0"),
+        (("localhost:1", 2, 2), {}, "process 2 of 2 processes: count from 0 to 1"),
         (
             (),
             {"JAX_COORDINATOR_ADDRESS": "localhost:1", "JAX_PROCESS_ID": "one"},
             "'one' in the environment is not a num",
         ),
-        ((), {}, "this process does not find the others .*: start it by srun, mpirun or as a JobSet, or give --coord"),
+        ((), {}, "this process does not find the others .*: start it by srun, mpirun or as a JobSet, or give coord"),
     ],
 )
 def test_a_place_that_makes_no_sense_is_refused(given, environment, message, monkeypatch):
