@@ -11,8 +11,9 @@ import optax
 import pytest
 
 import darkbayes as db
-from darkbayes.fit import automatic, sharing
+from darkbayes.fit import Model, automatic, make_posterior, sharing
 from darkbayes.model import layers
+from darkbayes.outcomes import NumberTarget
 from darkbayes.student.queries import Context
 from darkbayes.student.sizing import learn_from_draws
 from darkbayes.tables.schema import REACH
@@ -197,3 +198,16 @@ def test_rows_that_fill_up_blocks_are_taken_off_again(monkeypatch: pytest.Monkey
     mine, plain = automatic.predicted_by_draws(posterior, draws, x), db.predict_draws(posterior, draws, x)
     np.testing.assert_allclose(mine.probs, plain.probs, rtol=1e-5)
     np.testing.assert_allclose(mine.parts[0], plain.parts[0], rtol=1e-5)
+
+
+def test_a_narrow_prior_does_not_hold_the_ends_of_optimisations_where_all_weights_are_zero() -> None:
+    """There a network says the same of all rows, and no gradient leads away."""
+    x = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
+    y = np.sin(2 * x[:, :1]) + x[:, 1:2] * x[:, 2:3]
+    data = Data(x, ((y - y.mean()) / y.std()).astype(np.float32))  # pyright: ignore
+    target = NumberTarget("y", "identity", 0.0, 1.0, float(y.min()), float(y.max()))
+    posterior = make_posterior(data, target, Model((16,) * 4, "silu", "input-noise", 1.0))
+    ends = sharing.optimised(posterior, data, jax.random.key(0), 4, 1_000)
+    means = jax.vmap(lambda draw: posterior.distribution(draw, jnp.asarray(x)).mean)(ends)
+    errors = np.square(means - data.y).mean(axis=(1, 2))
+    assert (errors < 0.1).sum() >= 3, errors  # Of a variance of 1.
