@@ -422,7 +422,7 @@ def test_a_share_says_something_if_there_is_a_gain_that_is_no_accident(gain: Any
 
 
 def test_nothing_to_score_is_refused() -> None:
-    with pytest.raises(db.InvalidInput, match="no row with a target"):
+    with pytest.raises(db.InvalidInput, match="no row has a value of a target"):
         metrics.Scores().result()
 
 

@@ -119,9 +119,9 @@ def test_a_guarantee_has_a_score_of_its_own_and_changes_no_other(kind, log):
     ("y", "match"),
     [
         (1e31 * NOISE, "beyond 1e\\+30: give it in a larger unit"),
-        (1e-32 * NOISE, "give it in a smaller unit"),
+        (1e-32 * NOISE, "use a smaller unit"),
         (1.0 + 1e-13 * np.round(10 * NOISE), "the 16 digits of a number are too few: subtract 1 from it"),
-        (np.exp(-75 + 3 * X), "give it in a smaller unit"),
+        (np.exp(-75 + 3 * X), "use a smaller unit"),
     ],
 )
 def test_what_numbers_cannot_hold_is_refused_at_fit_time(y, match):

@@ -284,7 +284,7 @@ def test_a_killed_worker_is_reported_and_the_run_resumes_to_the_same_bits(
     killed = run_processes(tmp_path / "killed", 2, stored, devices=2, signal=signal.SIGKILL, signal_in=13)
     assert killed.codes == [3, -signal.SIGKILL], killed.said
     assert "WorkerLost: process 0 has lost touch with another of the 2 processes" in killed.errors[0]
-    assert "start all of them again; with a folder they go on from the last checkpoint" in killed.errors[0]
+    assert "start all of them again; with a folder and resume they go on from the last checkpoint" in killed.errors[0]
     assert checkpoint_steps(tmp_path / "stored" / "worker-0") == [10, 12]
     # As if it had been killed as the last checkpoint was written: not all parts are there.
     (tmp_path / "stored" / "worker-1" / "step-000000000012").rename(tmp_path / "gone")
