@@ -188,7 +188,7 @@ def test_a_class_that_the_sample_lacks_is_named_with_the_reason(tmp_path: Path) 
     (tmp_path / "long.csv").write_text("\n".join(["size,kind", *(f"{k % 7},{kind}" for k, kind in enumerate(kinds))]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("darkbayes.tables.store.FEWEST", 100)
-        with pytest.raises(InvalidInput, match=r"'rare', none of the classes .* drawn at random: of one that"):
+        with pytest.raises(InvalidInput, match=r"'rare', none of the classes .* drawn at random: remove or relabel"):
             prepared(tmp_path / "long.csv", tmp_path / "run")
 
 

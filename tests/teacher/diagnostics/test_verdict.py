@@ -21,7 +21,7 @@ from teacher.diagnostics.autoregressive import autoregressive
         (np.linspace(0, 1, 100)[None], "one_chain", r"its own halves differ \(R-hat \d\.\d\d\)"),
         (np.zeros((4, 3, 8)), "short", "3 draws of each chain: too few"),
         (np.repeat([[0.0], [1.0]], 10, axis=1), "apart", "R-hat inf"),
-        (np.where(np.arange(8) == 3, np.nan, autoregressive(0.3, (8, 400, 8))), "apart", "no finite number"),
+        (np.where(np.arange(8) == 3, np.nan, autoregressive(0.3, (8, 400, 8))), "apart", "not finite"),
     ],
     ids=["agree", "apart", "few", "one chain", "one that drifts", "short", "stuck", "not a number"],
 )  # fmt: skip
