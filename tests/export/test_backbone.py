@@ -136,7 +136,10 @@ REFUSED = {
     r"not of the type float32": (lambda: made(dtype=TensorProto.UINT8), {}),
     r"weights are in another file, weights.bin": (external, {}),
     r"has a size of its own, which is not 9 x 9": (made, {"size": (9,)}),
-    r"does not run on images of 2 x 2 pixels .*name the size of the images": (lambda: made(("b", 3, "h", "w")), {"size": (2,)}),
+    r"does not run on images of 2 x 2 pixels .*name the size of the images": (
+        lambda: made(("b", 3, "h", "w")),
+        {"size": (2,)},
+    ),
     r"has 2 outputs \(y, r\): name one": (lambda: made(outputs=[value("y", None), value("r", None)]), {}),
     r"has no value 'q'": (made, {"output": "q"}),
     r"center is \(1, 2\): give one number or 3": (made, {"center": (1, 2)}),
