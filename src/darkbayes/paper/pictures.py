@@ -40,7 +40,7 @@ from darkbayes.files import write_arrays
 from darkbayes.metrics import auroc, brier, ece, error, gain_kept, log_likelihood
 from darkbayes.model import by_products, computed_in, layers
 from darkbayes.outcomes import ClassPrediction
-from darkbayes.paper.common import Row, falling_adam, part
+from darkbayes.paper.common import Row, part
 from darkbayes.report import Names, RunWords, figures, number
 from darkbayes.runs import row
 from darkbayes.student.loop import DistillationState
@@ -108,7 +108,7 @@ class PicturesPreset:
     picks: int = 1
     temperatures: tuple[float, ...] = (0.3, 0.1, 0.03)  # Among which a pilot run chooses, if there are several.
     pilot_steps: int = 6_000
-    learning_rate: float = 2e-3  # Of the student's Adam, which falls to zero along a cosine.
+    student_decay: float = 5e-4  # The student's weight decay; it learns as the networks above do, by momentum.
     query_batch: int = 256
     teach_every: int = 1  # Steps of the first teacher before the student takes its turn,
     asked: int = 1  # batches of queries in it,
@@ -184,14 +184,16 @@ class PicturesExperiment:
     def _once(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, np.ndarray]:
         return self.run.once(f"{self.folder}{name}", compute)
 
-    def _optimiser(self) -> optax.GradientTransformation:
-        rate = optax.cosine_decay_schedule(self.preset.sgd_rate, self.preset.sgd_steps)
+    def _optimiser(self, steps: int) -> optax.GradientTransformation:
+        rate = optax.cosine_decay_schedule(self.preset.sgd_rate, steps)
         return optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(rate, momentum=0.9))
 
     def members(self, number: int | None = None) -> PyTree:
         """The first networks at which chains begin, or all, along an axis; they are trained side by side."""
         preset, in_turn = self.preset, self.posterior.in_turn
-        method = SGD(self.optimised, self._optimiser(), preset.sgd_steps, preset.batch_size, augment=self.augment)
+        method = SGD(
+            self.optimised, self._optimiser(preset.sgd_steps), preset.sgd_steps, preset.batch_size, augment=self.augment
+        )
         keys = jax.vmap(partial(jax.random.fold_in, self.keys["sgd"]))(jnp.arange(preset.chains))
 
         def train(keys: Key, data: Data) -> PyTree:
@@ -203,7 +205,7 @@ class PicturesExperiment:
         """Draws of dropout."""
         steps, rate = self.preset.sgd_steps, self.preset.dropout_rate
         common: Any = {"rate": rate, "augment": self.augment}
-        method = Dropout(self.optimised, self._optimiser(), steps, self.preset.batch_size, **common)
+        method = Dropout(self.optimised, self._optimiser(steps), steps, self.preset.batch_size, **common)
         fit_key, draw_key = jax.random.split(self.keys["dropout"])
         fitted = self._fitted("dropout-weights", method.train, fit_key)
         return method.draws(draw_key, fitted, self.preset.dropout_draws)
@@ -273,8 +275,8 @@ class PicturesExperiment:
             reservoir=min(preset.kept, rounds),
             reservoir_picks=preset.picks,
         )
-        adam = falling_adam(preset.learning_rate, rounds * thin // every * asked * repeats)
-        student = db.Student(self._network(self.head.width), self.head, adam)
+        optimiser = self._optimiser(rounds * thin // every * asked * repeats)
+        student = db.Student(self._network(self.head.width), self.head, optimiser, preset.student_decay)
         parts = db.distillation(chain, student, self.queries, settings, monitor=self.held_out.x)
         folder = f"{self.folder}{'student' if teach else name.replace(' ', '-') + '-chains'}"
         return student, self.run.distil(folder, parts, self.keys["teach"], length)
