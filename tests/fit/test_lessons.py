@@ -82,6 +82,22 @@ def test_new_chains_begin_where_no_other_did(parts: Distillation) -> None:
     assert sorted(np.concatenate(begun).tolist()) == [100.0 * place for place in range(1, 7)]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_new_chains_count_for_no_more_than_those_whose_place_they_took(
+    parts: Distillation, goal: Any, again: bool
+) -> None:
+    """The present draw of each would be of new chains alone, while what is kept is of both."""
+    goal(TINY)
+    state = run_of(parts, parts if again else None).state
+    heard, now = parts._draws_at_hand(state, KEY).network, state.teacher.draws.network
+    assert state.reservoir is not None
+    kept = set(np.asarray(state.reservoir.slots.network)[..., 0, 0].ravel().tolist())
+    heard, now = (set(np.asarray(weights)[:, 0, 0].tolist()) for weights in (heard, now))
+    assert now - kept  # The last draws may have been kept.
+    assert heard & (now - kept) == (set() if again else now - kept)
+    assert heard <= kept | now
+
+
 def test_chains_that_others_took_the_place_of_are_replicates_of_their_own(parts: Distillation, goal: Any) -> None:
     """The error of the average is that of the means of all six, over the root of six."""
     goal(TINY)

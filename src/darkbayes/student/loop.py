@@ -303,16 +303,20 @@ class Distillation(eqx.Module):
         return state._replace(**updated, failed_update=failed), losses
 
     def _draws_at_hand(self, state: DistillationState, key: Key) -> PyTree:
-        """The present draw of each chain, and some from its reservoir, along one axis."""
+        """The present draw of each chain, and some from its reservoir, along one axis.
+
+        Of chains that took the place of others all are from the reservoirs: the others count no less than they do.
+        """
         if state.reservoir is None or self.settings.reservoir_picks == 0:
             return state.teacher.draws
-        keys, number = jax.random.split(key, self.settings.num_chains), self.settings.reservoir_picks
-        present = state.teacher.draws
+        keys, number = jax.random.split(key, self.settings.num_chains), 1 + self.settings.reservoir_picks
+        present, renewed = state.teacher.draws, state.teacher.begun > 0
         picked = jax.vmap(lambda key, kept, now: reservoir_pick(key, kept, number, now))(keys, state.reservoir, present)
 
         # Chain by chain, so that none of them need leave the device that has it.
         def join(now: Array, past: Array) -> Array:
-            return jnp.concatenate([now[:, None], past], axis=1).reshape(len(now) * (1 + number), *now.shape[1:])
+            first = jnp.where(renewed, past[:, 0], now)
+            return jnp.concatenate([first[:, None], past[:, 1:]], axis=1).reshape(len(now) * number, *now.shape[1:])
 
         return jax.tree.map(join, present, picked)
 
