@@ -77,6 +77,9 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 TOO_FAR, CHECKED = 0.25, 1_000
 """Nats a row that a student may be behind its teacher before another head is tried, and the training rows looked at."""
+BEHIND, FURTHER, FURTHER_RATE, WORTH = 0.05, 3, 5e-4, 0.2
+"""Nats a row that it may be behind before it learns on from the draws that were kept; how many times at most it makes
+as many updates again, and at which rate; and the share of what it is behind that each time has to gain."""
 STARTS, START_EPOCHS, START_STEPS = 16, 200, (5_000, 20_000)
 """Optimisations at least whose ends chains begin at, two a chain where there may be as many again; the epochs of each,
 and its steps at least and at most."""
@@ -237,14 +240,21 @@ def fit(
         twice = dataclasses.replace(student, optimiser=_falling_adam(options, 2 * lessons))
         longer = dataclasses.replace(parts, student=twice)
     ends = None if np.isinf(deadline) else deadline
+    taught_from = time.time()
     state, again, note = taught(parts, longer, distil_key, choices["steps"], weights=weights, deadline=ends, run=keep)
     notes, lessons = notes + ((note,) if note else ()), lessons * (1 + again)
     draws, params = _kept(state), parts.best(state)
     # One with little time to learn is behind because of that.
-    if asked.head is None and options.max_steps is None and "planned" not in choices:
+    if options.max_steps is None and "planned" not in choices:
         lesson = _Lesson(target, posterior, draws, data, queries, other_key, lessons)
-        student, params, options, words = lesson.by_plainer_head(student, params, options)
-        notes += words
+        if options.network in LINEAR:
+            latest = deadline - (time.time() - taught_from)  # It takes less than all lessons did.
+            params, further, words = lesson.further(student, params, options, keep, latest)
+            notes, lessons = notes + words, lessons + further
+            state = state._replace(students=jax.tree.map(lambda leaf: np.asarray(leaf)[None], params))
+        if asked.head is None:
+            student, params, options, words = lesson.by_plainer_head(student, params, options)
+            notes += words
     params = sharing.reshaped(student.network, params, x)
     draws = draws._replace(network=sharing.reshaped(posterior.network, draws.network, x))
     diagnosis = parts.diagnose(state, keep.curve)
@@ -267,7 +277,7 @@ def _kept(state: DistillationState) -> Draw:
 
 
 class _Lesson(NamedTuple):
-    """What another student would learn from."""
+    """What a student may learn on from, or another one learn from."""
 
     target: Target
     posterior: Posterior
@@ -276,6 +286,44 @@ class _Lesson(NamedTuple):
     queries: Queries
     key: Key
     lessons: int
+
+    def further(
+        self, student: Student, params: PyTree, options: Options, run: Run | Unkept, latest: float
+    ) -> tuple[PyTree, int, tuple[str, ...]]:
+        """The weights of a student that is behind its teacher after more updates, how many, and a note on it.
+
+        None begin after the moment `latest`.
+        """
+        updates, teacher = round(slower(options.effort) * UPDATES), self._teacher()
+        slow = dataclasses.replace(
+            student, optimiser=FallingAdam(sharing.real(FURTHER_RATE), sharing.real(updates), CLIP)
+        )
+
+        def learned(params: PyTree, times: int) -> PyTree:
+            key = jax.random.fold_in(self.key, times)
+            picks = PICKS + options.chains  # As many as an update of the loop has.
+            return learn_from_draws(slow, self.queries, teacher, key, updates, QUERY_BATCH, picks, params)
+
+        found: list[PyTree] = [params]
+
+        def decide() -> dict[str, Any]:
+            gaps = [self.behind(student, params)]
+            while gaps[-1] > BEHIND and len(gaps) <= FURTHER and time.time() < latest:
+                found.append(learned(found[-1], len(found)))
+                gaps.append(self.behind(student, found[-1]))
+                if not gaps[-1] <= (1 - WORTH) * gaps[-2]:
+                    break
+            return {"behind": gaps}
+
+        gaps = run.decide("student/further", decide)["behind"]
+        times = len(gaps) - 1 if len(gaps) == 1 or gaps[-1] < gaps[-2] else len(gaps) - 2
+        while len(found) <= times:
+            found.append(learned(found[-1], len(found)))
+        if not times:
+            return params, 0, ()
+        words = f"the student learned on from the draws that were kept, {times * updates:,} updates: "
+        words += f"it is {gaps[times]:.2g} nats a row behind its teacher on training rows, and was {gaps[0]:.2g}"
+        return found[times], times * updates, (words,)
 
     def by_plainer_head(
         self, student: Student, params: PyTree, options: Options
@@ -286,12 +334,16 @@ class _Lesson(NamedTuple):
             return student, params, options, ()
         plainer = dataclasses.replace(options, head=plain)
         other = make_student(self.target, plainer, self.lessons)
-        teacher = Context(self.posterior, *map(jax.device_put, (self.draws, self.data.x)))
-        learned = learn_from_draws(other, self.queries, teacher, self.key, self.lessons, QUERY_BATCH, PICKS)
+        learned = learn_from_draws(
+            other, self.queries, self._teacher(), self.key, self.lessons, QUERY_BATCH, PICKS + options.chains
+        )
         if not (less := self.behind(other, learned)) < gap:
             return student, params, options, ()
         words = f"{less:.2g} nats a row behind its teacher on training rows, and not {gap:.2g}"
         return other, learned, plainer, (f"the student has the head {plain!r}: with it, it is {words}",)
+
+    def _teacher(self) -> Context:
+        return Context(self.posterior, *map(jax.device_put, (self.draws, self.data.x)))
 
     def behind(self, student: Student, params: PyTree) -> float:
         """By how many nats a row a student predicts training rows worse than the draws."""

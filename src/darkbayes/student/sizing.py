@@ -43,27 +43,40 @@ class Sized(NamedTuple):
 
 @eqx.filter_jit
 def learn_from_draws(
-    student: Student, queries: Queries, teacher: Context, key: Key, updates: int, query_batch: int, picks: int
+    student: Student,
+    queries: Queries,
+    teacher: Context,
+    key: Key,
+    updates: int,
+    query_batch: int,
+    picks: int,
+    start: PyTree | None = None,
 ) -> PyTree:
-    """A student's weights after lessons from stored draws of a teacher, begun at a point of its own."""
+    """A student's weights after lessons from stored draws of a teacher, begun at `start` or at a point of its own."""
     init_key, update_key = jax.random.split(key)
-    params = student.init(init_key, teacher.inputs)
-    if student.holds_draws:
+    params, number = student.init(init_key, teacher.inputs) if start is None else start, _number_of(teacher.draws)
+    if student.holds_draws and start is None:
         order_key, rows_key, query_key = jax.random.split(jax.random.fold_in(init_key, 0), 3)
         # Those that it holds are to be far from each other, as those of different chains are.
-        order = jax.random.permutation(order_key, len(jax.tree.leaves(teacher.draws)[0]))
+        order = jax.random.permutation(order_key, number)
         asked = ask(queries, rows_key, query_key, query_batch, teacher)
         params = holding(student.network, params, at(order, teacher.draws.network), asked)
 
-    def one(number: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, number), 3)
-        picked = jax.random.randint(pick_key, (picks,), 0, len(jax.tree.leaves(teacher.draws)[0]))
+    def one(place: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        rows_key, query_key, pick_key = jax.random.split(jax.random.fold_in(update_key, place), 3)
+        # One of each of as many equal parts: draws of a chain lie together, and chains are what differs most.
+        parts = jnp.arange(picks) + jax.random.uniform(pick_key, (picks,))
+        picked = jnp.minimum((parts * (number / picks)).astype(jnp.int32), number - 1)
         draws = jax.tree.map(lambda leaf: leaf[picked], teacher.draws)
         x = ask(queries, rows_key, query_key, query_batch, teacher._replace(draws=draws))
-        targets = jax.vmap(lambda draw: teacher.posterior.distribution(draw, x))(draws)
-        return student.update(*carry, x, targets)[:2]
+        said = jax.vmap(lambda draw: teacher.posterior.distribution(draw, x))(draws)
+        return student.update(*carry, x, student.head.seen(jax.random.fold_in(query_key, 0), said))[:2]
 
     return jax.lax.fori_loop(0, updates, one, (params, student.optimiser.init(params)))[0]
+
+
+def _number_of(draws: PyTree) -> int:
+    return len(jax.tree.leaves(draws)[0])
 
 
 _divergence = eqx.filter_jit(Student.divergence)
