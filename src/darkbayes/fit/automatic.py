@@ -50,8 +50,11 @@ from darkbayes.types import Data, Key, PyTree
 
 BATCH = 100
 """Examples in a minibatch, drawn with replacement."""
-JITTER = (0.02, 0.3)
-"""Standard deviations of the noise on queries, each for half of those that have noise."""
+JITTER = (0.0, 0.02, 0.3)
+"""Standard deviations of the noise on rows that are asked, each for an equal part of those that have it. Where columns
+depend on each other, as naval's do, rows with any noise lie off the data (`results/query-tuning.json`)."""
+PIXELS = (0.02, 0.3)
+"""Likewise of images, each for half."""
 BETWEEN = 0.25
 """The share of the queries that lie between two rows."""
 DISTORTED = 1 / 3
@@ -77,7 +80,7 @@ PICKS = 16
 """Kept draws of all chains together that enter each target, besides the present ones."""
 TOO_FAR, CHECKED = 0.25, 1_000
 """Nats a row that a student may be behind its teacher before another head is tried, and the training rows looked at."""
-BEHIND, FURTHER, FURTHER_RATE, WORTH = 0.05, 3, 5e-4, 0.2
+BEHIND, FURTHER, FURTHER_RATE, WORTH = 0.1, 3, 5e-4, 0.2
 """Nats a row that it may be behind before it learns on from the draws that were kept; how many times at most it makes
 as many updates again, and at which rate; and the share of what it is behind that each time has to gain."""
 STARTS, START_EPOCHS, START_STEPS = 16, 200, (5_000, 20_000)
@@ -532,6 +535,6 @@ def _row_queries(width: int, ends: np.ndarray, groups: tuple[tuple[int, ...], ..
 
 @functools.cache
 def _image_queries(side: int) -> Queries:
-    near, far = map(jitter, JITTER)
+    near, far = map(jitter, PIXELS)
     distorted = distortion(**{name: share * side for name, share in DISTORTION.items()})
     return mix(mixup(), mix(distorted, mix(near, far, 0.5), DISTORTED), BETWEEN)

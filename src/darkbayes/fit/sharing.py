@@ -243,8 +243,8 @@ class TableQueries(eqx.Module):
     """The first column of the group that each belongs to; those of no group are one by themselves."""
     grouped: Array = eqx.field(converter=jax.device_put)
     """Which columns belong to groups."""
-    scales: tuple[float, float]
-    """Standard deviations of the noise, each for half of the rows that get it."""
+    scales: tuple[float, ...]
+    """Standard deviations of the noise, each for an equal part of the rows that get it."""
     between: float
     """The probability that a row, in place of noise, is moved towards another row."""
     share: float
@@ -262,7 +262,7 @@ class TableQueries(eqx.Module):
 
     def _near(self, x: Array, by_row: Array, by_cell: Array, noise: Array) -> Array:
         kind, far, partner, weight, _ = by_row
-        noise = jnp.where(far < 0.5, *self.scales) * noise * self.numbers
+        noise = jnp.asarray(self.scales)[(far * len(self.scales)).astype(jnp.int32)] * noise * self.numbers
         towards = self._rows(x, partner)
         x = jnp.where(kind < self.between, towards + weight * (x - towards), x + noise)
         chance, partner = by_cell[:2, :, self.first]
@@ -312,7 +312,7 @@ def table_queries(
     width: int,
     ends: np.ndarray,
     groups: Any,
-    scales: tuple[float, float],
+    scales: tuple[float, ...],
     between: float,
     share: float,
     outside: float = 0.0,
