@@ -8,6 +8,7 @@ import contextlib
 import glob
 import hashlib
 import json
+import math
 import os
 import re
 import weakref
@@ -145,6 +146,19 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that a person can read."""
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def finite(content: Any) -> Any:
+    """With null for what is no finite number, as JSON has none.
+
+    >>> finite({"rows": [{"mean": -math.inf, "trials": 1}]})
+    {'rows': [{'mean': None, 'trials': 1}]}
+    """
+    if isinstance(content, dict):
+        return {name: finite(part) for name, part in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(part) for part in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def read_json(path: Path, *needed: str) -> Any:

@@ -121,24 +121,13 @@ def require_device() -> None:
 def show(results: dict, as_json: bool, names: Any = None) -> None:
     """Print results, as JSON or as a table in which methods and metrics have these names."""
     if as_json:
-        print(json.dumps(_finite(results), indent=1, allow_nan=False))
+        from darkbayes.files import finite
+
+        print(json.dumps(finite(results), indent=1, allow_nan=False))
     else:
         from darkbayes.report import Names, terminal
 
         terminal(results, names or Names())
-
-
-def _finite(content: Any) -> Any:
-    """With null for what is no finite number, as JSON has none.
-
-    >>> _finite({"rows": [{"mean": -math.inf, "trials": 1}]})
-    {'rows': [{'mean': None, 'trials': 1}]}
-    """
-    if isinstance(content, dict):
-        return {name: _finite(part) for name, part in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(part) for part in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def tell(notes: list[str], quiet: bool) -> None:

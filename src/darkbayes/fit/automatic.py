@@ -316,7 +316,7 @@ class _Lesson(NamedTuple):
                 gaps.append(self.behind(student, found[-1]))
                 if not gaps[-1] <= (1 - WORTH) * gaps[-2]:
                     break
-            return {"behind": gaps}
+            return {"behind": np.nan_to_num(gaps).tolist()}  # JSON has no infinity.
 
         gaps = run.decide("student/further", decide)["behind"]
         times = len(gaps) - 1 if len(gaps) == 1 or gaps[-1] < gaps[-2] else len(gaps) - 2

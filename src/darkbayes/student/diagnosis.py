@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from darkbayes.estimates import standard_error
+from darkbayes.files import finite
 from darkbayes.teacher.diagnostics.convergence import Agreement, Verdict, agreement, monte_carlo_divergence, worst_of
 from darkbayes.teacher.diagnostics.temperature import (
     chains_kinetic_temperature,
@@ -52,7 +53,7 @@ class RunDiagnostics(NamedTuple):
     def numbers(self) -> dict[str, float | int | str | None]:
         numbers = self.agreement._asdict() | self._asdict()
         del numbers["verdict"], numbers["agreement"]
-        return {"code": self.verdict.code} | _finite(numbers)
+        return {"code": self.verdict.code} | finite(numbers)
 
 
 class Plateau(NamedTuple):
@@ -83,17 +84,12 @@ class Diagnosis(NamedTuple):
             "verdict": self.verdict._asdict(),
             "counts": dict(Counter(run.verdict.code for run in self.runs)),
             "warnings": [warning._asdict() for warning in self.warnings],
-            "plateau": None if self.plateau is None else _finite(self.plateau._asdict()),
+            "plateau": None if self.plateau is None else finite(self.plateau._asdict()),
             "runs": [run.numbers() for run in self.runs],
         }
 
     def __str__(self) -> str:
         return "\n".join(verdict.text for verdict in (self.verdict, *self.warnings))
-
-
-def _finite(numbers: dict[str, Any]) -> dict[str, Any]:
-    """With None for what is no finite number, as JSON has none."""
-    return {name: None if isinstance(one, float) and not np.isfinite(one) else one for name, one in numbers.items()}
 
 
 def diagnose(
