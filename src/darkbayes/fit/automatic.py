@@ -5,10 +5,10 @@
     the prior          a Gaussian on each weight, the narrower the wider the layer; how narrow is chosen likewise
     the sampler        microcanonical chains on all rows (`teacher/microcanonical.py`), from the ends of optimisations;
                        where that is too much work, the default sampler on minibatches, tuned (`teacher/tuning.py`)
-    the queries        training inputs with noise, points between them, and as many outside; categories exchanged
-                       between rows; images distorted
+    the queries        training inputs, with noise and without, points between them, and as many outside; categories
+                       exchanged between rows; images distorted
     the student        an ordinary network with a head for the aleatoric part, which begins with the hidden layers of
-                       several draws
+                       several draws, and learns on where it is behind its teacher at the end
 
 `Options` holds what may be chosen otherwise.
 """
