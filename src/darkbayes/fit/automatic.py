@@ -307,26 +307,26 @@ class _Lesson(NamedTuple):
             picks = PICKS + options.chains  # As many as an update of the loop has.
             return learn_from_draws(slow, self.queries, teacher, key, updates, QUERY_BATCH, picks, params)
 
-        found: list[PyTree] = [params]
+        weights: list[PyTree] = [params]
 
         def decide() -> dict[str, Any]:
             gaps = [self.behind(student, params)]
             while gaps[-1] > BEHIND and len(gaps) <= FURTHER and time.time() < latest:
-                found.append(learned(found[-1], len(found)))
-                gaps.append(self.behind(student, found[-1]))
+                weights.append(learned(weights[-1], len(weights)))
+                gaps.append(self.behind(student, weights[-1]))
                 if not gaps[-1] <= (1 - WORTH) * gaps[-2]:
                     break
             return {"behind": np.nan_to_num(gaps).tolist()}  # JSON has no infinity.
 
         gaps = run.decide("student/further", decide)["behind"]
         times = len(gaps) - 1 if len(gaps) == 1 or gaps[-1] < gaps[-2] else len(gaps) - 2
-        while len(found) <= times:
-            found.append(learned(found[-1], len(found)))
+        while len(weights) <= times:
+            weights.append(learned(weights[-1], len(weights)))
         if not times:
             return params, 0, ()
         words = f"the student learned on from the draws that were kept, {times * updates:,} updates: "
         words += f"it is {gaps[times]:.2g} nats a row behind its teacher on training rows, and was {gaps[0]:.2g}"
-        return found[times], times * updates, (words,)
+        return weights[times], times * updates, (words,)
 
     def by_plainer_head(
         self, student: Student, params: PyTree, options: Options
