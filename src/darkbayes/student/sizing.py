@@ -54,7 +54,8 @@ def learn_from_draws(
 ) -> PyTree:
     """A student's weights after lessons from stored draws of a teacher, begun at `start` or at a point of its own."""
     init_key, update_key = jax.random.split(key)
-    params, number = student.init(init_key, teacher.inputs) if start is None else start, _number_of(teacher.draws)
+    params = student.init(init_key, teacher.inputs) if start is None else start
+    number = len(jax.tree.leaves(teacher.draws)[0])
     if student.holds_draws and start is None:
         order_key, rows_key, query_key = jax.random.split(jax.random.fold_in(init_key, 0), 3)
         # Those that it holds are to be far from each other, as those of different chains are.
@@ -73,10 +74,6 @@ def learn_from_draws(
         return student.update(*carry, x, student.head.seen(jax.random.fold_in(query_key, 0), said))[:2]
 
     return jax.lax.fori_loop(0, updates, one, (params, student.optimiser.init(params)))[0]
-
-
-def _number_of(draws: PyTree) -> int:
-    return len(jax.tree.leaves(draws)[0])
 
 
 _divergence = eqx.filter_jit(Student.divergence)
